@@ -1,0 +1,93 @@
+"""The analysis of a canary, slice by slice, kept with the change so that a restart loses none."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from specpilot.domain.changes import FlagChange, Slice
+from specpilot.domain.policy import Policy
+from specpilot.domain.ports import Ask
+from specpilot.domain.readings import Readings
+from specpilot.domain.targets import Replica, TargetState
+
+SLICES = 6
+"""Slices in the stated analysis time: enough for an interval, each long enough for requests."""
+
+LAG = timedelta(seconds=1)
+"""A slice is asked for only when the samples of its end can have been taken."""
+
+
+def arms(change: FlagChange, state: TargetState) -> tuple[tuple[Replica, ...], ...]:
+    """Ready replicas of the canary and of the control arm."""
+    canary = tuple(r for r in state.arm(change.wanted) if r.ready)
+    control = tuple(r for r in state.live() if r.ready and r.declared != change.wanted)
+    return canary, control
+
+
+def next_slice(
+    change: FlagChange, policy: Policy, *, now: datetime
+) -> tuple[datetime, datetime] | None:
+    """Bounds of the next slice that is over; None when it is not over yet."""
+    length = policy.canary.analysis / SLICES
+    start = change.slices[-1].end if change.slices else change.phase_since + policy.warm_up
+    # After a stop of the operator the slices missed are skipped: telemetry may not reach back.
+    missed = max(0, int((now - LAG - start) / length) - 1)
+    start += missed * length
+    return (start, start + length) if start + length + LAG <= now else None
+
+
+def slice_asks(
+    change: FlagChange, policy: Policy, state: TargetState, bounds: tuple[datetime, datetime]
+) -> Sequence[Ask]:
+    """The two questions of a slice, one an arm."""
+    canary, control = arms(change, state)
+    return [
+        Ask(
+            key=f"{change.id}/{name}",
+            target=change.target,
+            replicas=replicas,
+            start=bounds[0],
+            end=bounds[1],
+            warm_up_s=policy.warm_up.total_seconds(),
+            source=policy.source,
+        )
+        for name, replicas in (("canary", canary), ("control", control))
+        if replicas
+    ]
+
+
+def _known(readings: Readings) -> dict[str, float]:
+    return {name: r.value for name, r in readings.items() if r.value is not None}
+
+
+def make_slice(
+    change: FlagChange,
+    bounds: tuple[datetime, datetime],
+    *,
+    canary: Readings,
+    control: Readings | None,
+) -> Slice:
+    """Put the answers of both arms together.
+
+    Without a control arm (the only replica was replaced, with the user's consent) the readings
+    from before the change stand in for it, and the canary's own requests count for both.
+    """
+    requests = canary["e2e_mean"].count or 0.0
+    if control is None:
+        return Slice(
+            start=bounds[0],
+            end=bounds[1],
+            canary=_known(canary),
+            control=dict(change.before),
+            canary_requests=requests,
+            control_requests=requests if change.before else 0.0,
+            canary_drafts=canary.value("drafts") or 0.0,
+        )
+    return Slice(
+        start=bounds[0],
+        end=bounds[1],
+        canary=_known(canary),
+        control=_known(control),
+        canary_requests=requests,
+        control_requests=control["e2e_mean"].count or 0.0,
+        canary_drafts=canary.value("drafts") or 0.0,
+    )

@@ -1,0 +1,385 @@
+"""One tick: for every policy, readings -> verdicts -> proposal -> gates -> a recorded change.
+
+Everything of a tick is collected in one pass first, so that the number of questions does not
+grow with the number of policies.
+"""
+
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from specpilot.controller.gatekeeper import objection_to
+from specpilot.controller.recorder import Recorder
+from specpilot.controller.registry import PolicyStatus, Registry
+from specpilot.controller.rulebook import Rulebook
+from specpilot.controller.status import conditions, duplicate, phase_word, without_rules
+from specpilot.controller.targets import active_setting, observe
+from specpilot.domain.changes import (
+    ChangeKind,
+    ChangeReason,
+    Evidence,
+    FlagChange,
+    Phase,
+    RuleRef,
+    Transition,
+)
+from specpilot.domain.evaluation import Evaluation, RuleSetError
+from specpilot.domain.gates import GateReason, Objection
+from specpilot.domain.memory import PolicyMemory
+from specpilot.domain.policy import Event, Mode, Policy
+from specpilot.domain.ports import Ask, Clock, Fleet, Telemetry
+from specpilot.domain.probing import candidate, contradicted, due_at
+from specpilot.domain.readings import Readings
+from specpilot.domain.rules import RuleSetVersion
+from specpilot.domain.settings import UNRECOGNISED, Declared, Setting
+from specpilot.domain.targets import Replica, TargetState
+from specpilot.engines import render
+from specpilot.store import Store, TargetBusyError
+
+log = logging.getLogger(__name__)
+
+SIGNALS_LOST_AFTER = timedelta(minutes=2)
+"""How long no rule may be judged for want of data before that is an alert."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A proposal before the gates."""
+
+    setting: Setting
+    kind: ChangeKind
+    rule: RuleRef
+    evidence: tuple[Evidence, ...]
+    message: str
+
+
+def remember_active(memory: PolicyMemory, active: Setting, *, now: datetime) -> PolicyMemory:
+    """Note what runs, and since when."""
+    if memory.active != active.name:
+        memory = replace(memory, active=active.name, active_since=now, probes_lost=0)
+    if not active.is_off and active.name != UNRECOGNISED:
+        memory = replace(memory, last_speculating=active.name)
+    return memory
+
+
+class Evaluator:
+    """Decides what to propose."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        fleet: Fleet,
+        telemetry: Telemetry,
+        registry: Registry,
+        recorder: Recorder,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._telemetry = telemetry
+        self._registry = registry
+        self._recorder = recorder
+        self._clock = clock
+        self._rulebook = Rulebook(store)
+
+    def tick(self) -> None:
+        """Evaluate every policy once."""
+        now = self._clock.now()
+        first: dict[tuple[str, str, str], Policy] = {}
+        mine: list[Policy] = []
+        for policy in self._registry.policies():
+            owner = first.setdefault(policy.target.key, policy)
+            if owner is policy:
+                mine.append(policy)
+            else:
+                self._registry.publish(duplicate(policy, owner))
+        states = {p.ref.uid: observe(self._fleet, p.target) for p in mine}
+        self._telemetry.track([r for s in states.values() for r in s.live()])
+        answers = self._telemetry.collect([_ask(p, states[p.ref.uid], now=now) for p in mine])
+        with self._store.begin() as uow:
+            memories = uow.memory.get_many([p.ref.uid for p in mine])
+            in_flight = {c.target.key: c for c in uow.changes.open()}
+        after: dict[str, PolicyMemory] = {}
+        for policy in mine:
+            uid = policy.ref.uid
+            try:
+                after[uid] = self._evaluate(
+                    policy,
+                    states[uid],
+                    answers.get(uid, Readings()),
+                    memories.get(uid, PolicyMemory()),
+                    in_flight.get(policy.target.key),
+                    now=now,
+                )
+            except Exception:  # one policy's fault must not stop the others
+                log.exception("policy %s could not be evaluated", policy.ref)
+        changed = {u: m for u, m in after.items() if memories.get(u) != m}
+        if changed:
+            with self._store.begin() as uow:
+                uow.memory.put_many(changed)
+
+    def _evaluate(
+        self,
+        policy: Policy,
+        state: TargetState,
+        readings: Readings,
+        memory: PolicyMemory,
+        in_flight: FlagChange | None,
+        *,
+        now: datetime,
+    ) -> PolicyMemory:
+        try:
+            version, rules = self._rulebook.get(policy)
+        except RuleSetError as error:
+            self._registry.publish(without_rules(policy, str(error)))
+            return memory
+        label = f"{version.rule_set.name}@{version.version}"
+        if memory.rules != label:
+            memory = replace(memory, rules=label, pending={})
+        if state.problem is not None:
+            self._publish(policy, state, readings, version, in_flight=in_flight)
+            return memory
+        active = active_setting(policy, state)
+        if in_flight is None:
+            memory = remember_active(memory, active, now=now)
+        evaluation = rules.evaluate(
+            readings,
+            active=active,
+            parameters=policy.parameters,
+            pending=memory.pending,
+            now=now,
+        )
+        memory = replace(memory, pending=evaluation.pending)
+        memory = self._signals_lost(policy, evaluation, memory, now=now)
+        wanted = _wanted(
+            policy,
+            version=version,
+            evaluation=evaluation,
+            readings=readings,
+            memory=memory,
+            active=active,
+            now=now,
+        )
+        objection: Objection | None = None
+        if wanted is None:
+            memory = replace(memory, advised="")
+        if in_flight is not None:
+            in_flight = self._supersede(policy, in_flight, evaluation)
+        elif wanted is not None:
+            objection, memory = self._propose(policy, state, readings, memory, wanted, now=now)
+        self._publish(
+            policy,
+            state,
+            readings,
+            version,
+            in_flight=in_flight,
+            active=active,
+            evaluation=evaluation,
+            wanted=wanted,
+            objection=objection,
+        )
+        return memory
+
+    def _signals_lost(
+        self, policy: Policy, evaluation: Evaluation, memory: PolicyMemory, *, now: datetime
+    ) -> PolicyMemory:
+        if not evaluation.blind:
+            return replace(memory, signals_lost=None, signals_lost_alerted=False)
+        since = memory.signals_lost or now
+        memory = replace(memory, signals_lost=since)
+        if memory.signals_lost_alerted or now - since < SIGNALS_LOST_AFTER:
+            return memory
+        with self._store.begin() as uow:
+            for route in policy.alerts:
+                if route.events and Event.SIGNALS_LOST not in route.events:
+                    continue
+                uow.outbox.enqueue(
+                    dedupe_key=f"{policy.ref.uid}/{since.isoformat()}/lost/{route.channel}",
+                    channel=f"{policy.ref.namespace}/{route.channel}",
+                    event=str(Event.SIGNALS_LOST),
+                    payload={
+                        "event": str(Event.SIGNALS_LOST),
+                        "policy": str(policy.ref),
+                        "target": str(policy.target),
+                        "message": evaluation.words(),
+                        "at": now.isoformat(),
+                    },
+                    at=now,
+                )
+        return replace(memory, signals_lost_alerted=True)
+
+    def _supersede(
+        self, policy: Policy, change: FlagChange, evaluation: Evaluation
+    ) -> FlagChange | None:
+        """Withdraw a proposal that waits for approval when the rules now ask for another one."""
+        winner = evaluation.winner
+        if (
+            change.phase is not Phase.PENDING
+            or winner is None
+            or winner.setting == change.wanted.setting
+        ):
+            return change
+        step = Transition(
+            to=Phase.ABORTED,
+            reason=ChangeReason.SUPERSEDED,
+            message=f"the rules now ask for {winner.setting}: {winner.why}",
+        )
+        self._registry.publish_change(self._recorder.step(change, step, policy), waiting_for="")
+        return None
+
+    def _propose(
+        self,
+        policy: Policy,
+        state: TargetState,
+        readings: Readings,
+        memory: PolicyMemory,
+        wanted: Wanted,
+        *,
+        now: datetime,
+    ) -> tuple[Objection | None, PolicyMemory]:
+        rendered = render(wanted.setting, version=state.engine_version)
+        objection = objection_to(
+            wanted.setting, wanted.kind, policy=policy, state=state, store=self._store, now=now
+        )
+        if objection is not None:
+            return objection, memory
+        advice = f"{wanted.rule}:{state.declared.setting}->{wanted.setting.name}"
+        if policy.mode is Mode.ADVISORY and memory.advised == advice:
+            return None, memory
+        change_id = _change_id(policy, now)
+        phase, reason = _first_phase(policy.mode, wanted.kind)
+        lone = state.desired_replicas <= 1 and not state.can_add_replica
+        change = FlagChange(
+            id=change_id,
+            policy=policy.ref,
+            target=policy.target,
+            kind=wanted.kind,
+            origin=state.declared,
+            wanted=Declared(
+                setting=wanted.setting.name, config=rendered.config, change_id=change_id
+            ),
+            rule=wanted.rule,
+            evidence=wanted.evidence,
+            phase=phase,
+            reason=reason,
+            message=wanted.message,
+            created_at=now,
+            phase_since=now,
+            ended_at=now if phase.ended else None,
+            base_template=state.user_template,
+            before={n: r.value for n, r in readings.items() if r.value is not None} if lone else {},
+        )
+        try:
+            stored = self._recorder.open(change, policy)
+        except TargetBusyError as error:
+            return Objection(reason=GateReason.CHANGE_IN_FLIGHT, message=str(error)), memory
+        log.info("%s: %s -> %s: %s", policy.ref, phase, wanted.setting.name, wanted.message)
+        self._registry.publish_change(stored, waiting_for="")
+        return None, replace(memory, advised=advice)
+
+    def _publish(
+        self,
+        policy: Policy,
+        state: TargetState,
+        readings: Readings,
+        version: RuleSetVersion,
+        *,
+        in_flight: FlagChange | None,
+        active: Setting | None = None,
+        evaluation: Evaluation | None = None,
+        wanted: Wanted | None = None,
+        objection: Objection | None = None,
+    ) -> None:
+        with self._store.begin() as uow:
+            flip = uow.changes.last_success(policy.target)
+            in_flight = in_flight or uow.changes.in_flight(policy.target)
+        self._registry.publish(
+            PolicyStatus(
+                policy=policy.ref,
+                generation=policy.generation,
+                mode=str(policy.mode),
+                active=active.name
+                if active
+                else state.declared.setting
+                if not state.problem
+                else "",
+                desired=wanted.setting.name if wanted else "",
+                phase=phase_word(in_flight, evaluation, objection),
+                change_id=in_flight.id if in_flight else "",
+                last_flip=flip.ended_at if flip else None,
+                verdict=evaluation.words() if evaluation else "",
+                readings=tuple(readings.values()),
+                rule_version=f"{version.rule_set.name}@{version.version}",
+                conditions=conditions(policy, state, evaluation, in_flight, objection),
+            )
+        )
+
+
+def _ask(policy: Policy, state: TargetState, *, now: datetime) -> Ask:
+    replicas: Sequence[Replica] = [r for r in state.arm(state.declared) if r.ready]
+    return Ask(
+        key=policy.ref.uid,
+        target=policy.target,
+        replicas=tuple(replicas),
+        start=now - policy.window,
+        end=now,
+        warm_up_s=policy.warm_up.total_seconds(),
+        source=policy.source,
+    )
+
+
+def _first_phase(mode: Mode, kind: ChangeKind) -> tuple[Phase, ChangeReason]:
+    asked = ChangeReason.PROBE_DUE if kind is ChangeKind.PROBE else ChangeReason.RULE_FIRED
+    match mode:
+        case Mode.AUTO:
+            return Phase.CANARY, asked
+        case Mode.APPROVE:
+            return Phase.PENDING, ChangeReason.APPROVAL_NEEDED
+        case _:
+            return Phase.ADVISED, asked
+
+
+def _change_id(policy: Policy, now: datetime) -> str:
+    """Sortable, unique, and short enough for a Kubernetes label."""
+    return f"{policy.ref.name[:40]}-{now:%Y%m%d%H%M%S}-{secrets.token_hex(2)}"
+
+
+def _wanted(
+    policy: Policy,
+    *,
+    version: RuleSetVersion,
+    evaluation: Evaluation,
+    readings: Readings,
+    memory: PolicyMemory,
+    active: Setting,
+    now: datetime,
+) -> Wanted | None:
+    winner = evaluation.winner
+    if winner is not None:
+        if winner.setting == active.name or winner.setting not in policy.settings:
+            return None
+        return Wanted(
+            setting=policy.settings[winner.setting],
+            kind=ChangeKind.RULE,
+            rule=RuleRef(rule_set=version.rule_set.name, version=version.version, rule=winner.rule),
+            evidence=winner.evidence,
+            message=f"{winner.rule}: {winner.why}",
+        )
+    due, trial = due_at(policy, memory), candidate(policy, memory)
+    if due is None or trial is None or now < due or contradicted(evaluation):
+        return None
+    if not readings["batch_size"].known:
+        return None  # blind: neither arm of a probe could be measured
+    return Wanted(
+        setting=trial,
+        kind=ChangeKind.PROBE,
+        rule=RuleRef(),
+        evidence=(Evidence.of(readings["batch_size"]), Evidence.of(readings["tpot_mean"])),
+        message=(
+            f"off since {memory.active_since:%H:%M:%S} UTC, {memory.probes_lost} probe(s) lost "
+            f"in a row: try {trial.name} on one replica"
+        ),
+    )

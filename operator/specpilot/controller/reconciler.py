@@ -1,0 +1,212 @@
+"""Carrying a flag change on: look, decide, record, act; repeatable after a crash at any line."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+from specpilot.controller.analysis import arms, make_slice, next_slice, slice_asks
+from specpilot.controller.gatekeeper import objection_to
+from specpilot.controller.recorder import Recorder
+from specpilot.controller.registry import Registry
+from specpilot.controller.targets import observe
+from specpilot.domain.changes import (
+    ChangeKind,
+    ChangeReason,
+    FlagChange,
+    Phase,
+    Transition,
+    intent,
+)
+from specpilot.domain.lifecycle import Situation, Wait, decide
+from specpilot.domain.memory import PolicyMemory
+from specpilot.domain.policy import Policy
+from specpilot.domain.ports import Ask, Clock, Fleet, FleetError, Telemetry
+from specpilot.domain.readings import Readings
+from specpilot.domain.targets import TargetProblem, TargetState
+from specpilot.store import ConcurrentUpdateError, Store
+
+log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """Moves every open change one step, or says what it waits for."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        fleet: Fleet,
+        telemetry: Telemetry,
+        registry: Registry,
+        recorder: Recorder,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._telemetry = telemetry
+        self._registry = registry
+        self._recorder = recorder
+        self._clock = clock
+        self._said: dict[str, str] = {}
+
+    def run(self) -> int:
+        """Reconcile every open change once; return how many are still open."""
+        with self._store.begin() as uow:
+            changes = uow.changes.open()
+        if not changes:
+            self._said.clear()
+            return 0
+        policies = {p.ref.uid: p for p in self._registry.policies()}
+        still_open = 0
+        for change in changes:
+            try:
+                after = self.reconcile(change, policies.get(change.policy.uid))
+                still_open += not after.phase.ended
+            except ConcurrentUpdateError:
+                still_open += 1  # moved on by another process: seen at the next run
+            except Exception:  # one change's fault must not stop the others
+                still_open += 1
+                log.exception("change %s could not be reconciled", change.id)
+        return still_open
+
+    def reconcile(self, change: FlagChange, policy: Policy | None) -> FlagChange:
+        """Take every step that is due, then bring the workload closer to what the phase asks."""
+        state = observe(self._fleet, change.target)
+        change = self._mark_applied(change, state)
+        canary = Readings()
+        if policy is not None and change.phase in {Phase.ANALYSING, Phase.WATCHING}:
+            change, canary = self._measure(change, policy, state)
+        waiting_for = ""
+        while not change.phase.ended:
+            step = decide(change, self._situation(change, policy, state, canary))
+            if isinstance(step, Wait):
+                waiting_for = step.message
+                break
+            change = self._step(change, step, policy, state)
+            canary = Readings()
+        if not change.phase.ended and policy is not None:
+            self._act(change, policy.canary.replicas, state)
+        elif not change.phase.ended:
+            self._act(change, 1, state)
+        self._show(change, waiting_for)
+        return change
+
+    def _mark_applied(self, change: FlagChange, state: TargetState) -> FlagChange:
+        applied = state.problem is None and state.declared == change.wanted
+        if change.seen_applied or not applied or not change.phase.touches_replicas:
+            return change
+        return self._recorder.note(change, seen_applied=True)
+
+    def _measure(
+        self, change: FlagChange, policy: Policy, state: TargetState
+    ) -> tuple[FlagChange, Readings]:
+        """Close the slice that is over, and read the canary since the phase began."""
+        now = self._clock.now()
+        canary, _ = arms(change, state)
+        whole = f"{change.id}/whole"
+        asks = []
+        if canary and now > change.phase_since + policy.warm_up:
+            asks.append(
+                Ask(
+                    key=whole,
+                    target=change.target,
+                    replicas=canary,
+                    start=max(change.phase_since + policy.warm_up, now - policy.canary.analysis),
+                    end=now,
+                    warm_up_s=policy.warm_up.total_seconds(),
+                    source=policy.source,
+                )
+            )
+        bounds = next_slice(change, policy, now=now) if change.phase is Phase.ANALYSING else None
+        if bounds is not None:
+            asks += slice_asks(change, policy, state, bounds)
+        answers: Mapping[str, Readings] = self._telemetry.collect(asks) if asks else {}
+        if bounds is not None and f"{change.id}/canary" in answers:
+            closed = make_slice(
+                change,
+                bounds,
+                canary=answers[f"{change.id}/canary"],
+                control=answers.get(f"{change.id}/control"),
+            )
+            change = self._recorder.note(change, slices=(*change.slices, closed))
+        return change, answers.get(whole, Readings())
+
+    def _situation(
+        self,
+        change: FlagChange,
+        policy: Policy | None,
+        state: TargetState,
+        canary: Readings,
+    ) -> Situation:
+        now = self._clock.now()
+        pending = change.phase is Phase.PENDING
+        return Situation(
+            policy=policy,
+            state=state,
+            canary=canary,
+            decision=self._registry.decision(change) if pending else None,
+            objection=self._objection(change, policy, state) if pending and policy else "",
+            now=now,
+        )
+
+    def _objection(self, change: FlagChange, policy: Policy, state: TargetState) -> str:
+        """Ask the gates again: much may have happened since the proposal."""
+        setting = policy.settings.get(change.wanted.setting)
+        if setting is None:
+            return f"spec.settings has no {change.wanted.setting} any more"
+        objection = objection_to(
+            setting,
+            change.kind,
+            policy=policy,
+            state=state,
+            store=self._store,
+            now=self._clock.now(),
+        )
+        return objection.message if objection is not None else ""
+
+    def _step(
+        self, change: FlagChange, step: Transition, policy: Policy | None, state: TargetState
+    ) -> FlagChange:
+        fields: dict[str, object] = {}
+        if change.phase is Phase.PENDING and step.to is Phase.CANARY:
+            # The user may have edited the workload while the proposal waited.
+            fields = {"origin": state.declared, "base_template": state.user_template}
+        moved = self._recorder.step(change, step, policy, **fields)
+        log.info("%s: %s -> %s: %s", change.id, change.phase, moved.phase, moved.message)
+        if moved.phase.ended and moved.kind is ChangeKind.PROBE:
+            self._remember_probe(moved)
+        return moved
+
+    def _remember_probe(self, change: FlagChange) -> None:
+        """Back off after a probe that lost; a probe cut short says nothing."""
+        with self._store.begin() as uow:
+            memory = uow.memory.get(change.policy.uid) or PolicyMemory()
+            lost = change.phase is Phase.ROLLED_BACK or change.reason is ChangeReason.PROBE_LOST
+            uow.memory.put(
+                change.policy.uid,
+                replace(
+                    memory,
+                    probes_lost=memory.probes_lost + 1 if lost else 0,
+                    last_probe_ended=change.ended_at,
+                ),
+            )
+
+    def _act(self, change: FlagChange, canary_replicas: int, state: TargetState) -> None:
+        if state.problem is not None and state.problem.reason in {
+            TargetProblem.NOT_FOUND,
+            TargetProblem.UNREACHABLE,
+        }:
+            return
+        wanted = intent(change, canary_replicas=canary_replicas, present=state.declared)
+        if wanted is None:
+            return
+        try:
+            self._fleet.carry_out(wanted)
+        except FleetError as error:
+            log.warning("%s: %s; trying again", change.id, error)
+
+    def _show(self, change: FlagChange, waiting_for: str) -> None:
+        said = f"{change.phase}:{waiting_for}"
+        if self._said.get(change.id) != said:
+            self._said[change.id] = said
+            self._registry.publish_change(change, waiting_for=waiting_for)

@@ -1,0 +1,172 @@
+"""Writing a step: the change, its audit record and its alerts, in one transaction.
+
+Either all three are there or none is. A step that another process already wrote fails on the
+revision of the change, and nothing of it is written twice.
+"""
+
+from dataclasses import asdict, replace
+from typing import Any
+
+from specpilot.domain.audit import AuditDraft
+from specpilot.domain.changes import (
+    ChangeKind,
+    ChangeReason,
+    Evidence,
+    FlagChange,
+    Phase,
+    Transition,
+    advance,
+)
+from specpilot.domain.policy import Event, Policy
+from specpilot.domain.ports import Clock
+from specpilot.store import Store, UnitOfWork
+
+
+def events(change: FlagChange) -> tuple[Event, ...]:
+    """Return the events that entering the present phase gives rise to."""
+    probe = change.kind is ChangeKind.PROBE
+    match change.phase:
+        case Phase.ADVISED:
+            return (Event.ADVISED,)
+        case Phase.PENDING:
+            return (Event.APPROVAL_NEEDED,)
+        case Phase.CANARY:
+            return (Event.STARTED,)
+        case Phase.SUCCEEDED:
+            return (Event.FLIPPED, Event.PROBE_KEPT) if probe else (Event.FLIPPED,)
+        case Phase.ROLLED_BACK:
+            return (Event.PROBE_UNDONE,) if probe else (Event.ROLLED_BACK,)
+        case Phase.ABORTED:
+            if change.undo_reason is ChangeReason.CONTESTED:
+                return (Event.ABORTED, Event.CONTESTED)
+            return (Event.ABORTED,)
+        case _:
+            return ()
+
+
+def evidence_data(evidence: tuple[Evidence, ...]) -> tuple[dict[str, Any], ...]:
+    """Evidence as plain data, without what is empty."""
+    found = []
+    for item in evidence:
+        data = asdict(item)
+        if item.at is not None:
+            data["at"] = item.at.isoformat()
+        found.append({k: v for k, v in data.items() if v not in ("", None) or k == "value"})
+    return tuple(found)
+
+
+def change_data(change: FlagChange) -> dict[str, Any]:
+    """What an alert or a machine is told of a change; stable, documented with the alerts."""
+    return {
+        "change": change.id,
+        "kind": str(change.kind),
+        "policy": str(change.policy),
+        "target": str(change.target),
+        "from": change.origin.setting,
+        "to": change.wanted.setting,
+        "rule": str(change.rule),
+        "phase": str(change.phase),
+        "reason": str(change.reason),
+        "message": change.message,
+        "evidence": list(evidence_data(change.evidence)),
+        "started": change.created_at.isoformat(),
+        "at": change.phase_since.isoformat(),
+    }
+
+
+class Recorder:
+    """The only writer of flag changes."""
+
+    def __init__(self, *, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def open(self, change: FlagChange, policy: Policy) -> FlagChange:
+        """Record a new change in its first phase.
+
+        Raises:
+            TargetBusyError: The target has a change that has not ended.
+        """
+        with self._store.begin() as uow:
+            stored = uow.changes.add(change)
+            self._write(uow, stored, policy, actor=str(change.rule) or "probe", previous=None)
+        return stored
+
+    def step(
+        self,
+        change: FlagChange,
+        transition: Transition,
+        policy: Policy | None,
+        **fields: Any,
+    ) -> FlagChange:
+        """Record a transition.
+
+        Args:
+            change: As it was read.
+            transition: The step.
+            policy: For the alert routes; None when it was deleted.
+            fields: Further fields of the change to set with it.
+
+        Raises:
+            ConcurrentUpdateError: Somebody else moved it on; read again.
+        """
+        moved = replace(advance(change, transition, now=self._clock.now()), **fields)
+        with self._store.begin() as uow:
+            stored = uow.changes.put(moved)
+            self._write(
+                uow,
+                stored,
+                policy,
+                actor=transition.actor,
+                previous=change.phase,
+                evidence=transition.evidence,
+            )
+        return stored
+
+    def note(self, change: FlagChange, **fields: Any) -> FlagChange:
+        """Store fields that are no step: the analysis so far, what has been seen."""
+        with self._store.begin() as uow:
+            return uow.changes.put(replace(change, **fields))
+
+    def _write(
+        self,
+        uow: UnitOfWork,
+        change: FlagChange,
+        policy: Policy | None,
+        *,
+        actor: str,
+        previous: Phase | None,
+        evidence: tuple[Evidence, ...] = (),
+    ) -> None:
+        now = self._clock.now()
+        uow.audit.append(
+            AuditDraft(
+                action=str(change.phase),
+                actor=actor,
+                namespace=change.policy.namespace,
+                policy=change.policy.name,
+                target=str(change.target),
+                change_id=change.id,
+                step=change.step,
+                before={"phase": str(previous or ""), "setting": change.origin.setting},
+                after={"phase": str(change.phase), "setting": change.wanted.setting},
+                reason=str(change.reason),
+                message=change.message,
+                evidence=evidence_data(evidence or (change.evidence if previous is None else ())),
+                mode=str(policy.mode) if policy is not None else "",
+            ),
+            at=now,
+        )
+        if policy is None:
+            return
+        for event in events(change):
+            for route in policy.alerts:
+                if route.events and event not in route.events:
+                    continue
+                uow.outbox.enqueue(
+                    dedupe_key=f"{change.id}/{change.step}/{event}/{route.channel}",
+                    channel=f"{policy.ref.namespace}/{route.channel}",
+                    event=str(event),
+                    payload={"event": str(event), **change_data(change)},
+                    at=now,
+                )

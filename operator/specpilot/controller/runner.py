@@ -1,0 +1,105 @@
+"""Running the loop: APScheduler calls the tick and the reconciler; a late tick is reported."""
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobEvent
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from specpilot.controller.evaluator import Evaluator
+from specpilot.controller.reconciler import Reconciler
+
+log = logging.getLogger(__name__)
+
+
+class SystemClock:
+    """The wall clock."""
+
+    def now(self) -> datetime:
+        """Return the present in UTC."""
+        return datetime.now(UTC)
+
+
+class Runner:
+    """Schedules ticks, reconciliation and delivery; none of them is ever stacked.
+
+    Ticks and reconciliation share a lock: what one decides on is not changed by the other in
+    between. Delivery of alerts waits for neither.
+    """
+
+    def __init__(
+        self,
+        *,
+        evaluator: Evaluator,
+        reconciler: Reconciler,
+        deliver: Callable[[], object],
+        interval_s: float = 15.0,
+        pace_s: float = 1.0,
+    ) -> None:
+        """Prepare, without starting.
+
+        Args:
+            evaluator: Run every `interval_s`.
+            reconciler: Run every `pace_s`; cheap while no change is open.
+            deliver: Sends the alerts that are due.
+            interval_s: Seconds between ticks.
+            pace_s: Seconds between looks at open changes.
+        """
+        self._evaluator = evaluator
+        self._reconciler = reconciler
+        self._deliver = deliver
+        self._interval_s = interval_s
+        self._pace_s = pace_s
+        self._lock = threading.Lock()
+        self.late_ticks = 0
+        """Ticks that were skipped because the one before had not ended."""
+        self._scheduler = BackgroundScheduler(
+            timezone=UTC,
+            executors={"default": ThreadPoolExecutor(3)},
+            job_defaults={"coalesce": True, "max_instances": 1},
+        )
+        self._scheduler.add_listener(self._late, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES)
+
+    def __enter__(self) -> Self:
+        now = datetime.now(UTC)
+        for name, job, seconds in (
+            ("tick", self._tick, self._interval_s),
+            ("reconcile", self._reconcile, self._pace_s),
+            ("deliver", self._deliver, self._pace_s),
+        ):
+            self._scheduler.add_job(
+                job,
+                "interval",
+                id=name,
+                seconds=seconds,
+                next_run_time=now,
+                misfire_grace_time=max(1, round(seconds)),
+            )
+        self._scheduler.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._scheduler.shutdown(wait=True)
+
+    def _tick(self) -> None:
+        with self._lock:
+            self._evaluator.tick()
+
+    def _reconcile(self) -> None:
+        with self._lock:
+            self._reconciler.run()
+
+    def _late(self, event: JobEvent) -> None:
+        if event.job_id == "tick":
+            self.late_ticks += 1
+            log.warning("a tick is late: the one before took longer than %ss", self._interval_s)

@@ -1,0 +1,95 @@
+"""The status of a policy in the words of Kubernetes conditions."""
+
+from specpilot.controller.registry import Condition, PolicyStatus
+from specpilot.domain.changes import FlagChange
+from specpilot.domain.evaluation import Evaluation
+from specpilot.domain.gates import Objection
+from specpilot.domain.policy import Policy
+from specpilot.domain.targets import TargetState
+
+
+def phase_word(
+    change: FlagChange | None, evaluation: Evaluation | None, objection: Objection | None
+) -> str:
+    """Return the phase of the change in flight, else Held, Blind or Idle."""
+    if change is not None:
+        return str(change.phase)
+    if objection is not None:
+        return "Held"
+    return "Blind" if evaluation is not None and evaluation.blind else "Idle"
+
+
+def conditions(
+    policy: Policy,
+    state: TargetState,
+    evaluation: Evaluation | None,
+    change: FlagChange | None,
+    objection: Objection | None,
+) -> tuple[Condition, ...]:
+    """Return Ready and everything it is made of, so that `kubectl describe` explains itself."""
+    problem = state.problem
+    target = Condition(
+        type="TargetReady",
+        status=problem is None,
+        reason=str(problem.reason) if problem else "Found",
+        message=problem.message if problem else state.rolling,
+    )
+    blind = evaluation is None or evaluation.blind
+    metrics = Condition(
+        type="MetricsAvailable",
+        status=None if evaluation is None else not blind,
+        reason="NotEvaluated" if evaluation is None else "NoData" if blind else "Found",
+        message=evaluation.words() if evaluation is not None and blind else "",
+    )
+    progressing = Condition(
+        type="Progressing",
+        status=change is not None,
+        reason=str(change.phase) if change else "Idle",
+        message=change.message if change else "",
+    )
+    held = Condition(
+        type="Held",
+        status=objection is not None,
+        reason=str(objection.reason) if objection else "Free",
+        message=objection.message if objection else "",
+    )
+    broken = next((c for c in (target, metrics) if c.status is not True), None)
+    ready = Condition(
+        type="Ready",
+        status=broken is None,
+        reason=broken.reason if broken else "Steering",
+        message=broken.message if broken else f"mode {policy.mode}",
+    )
+    rules = Condition(type="RulesValid", status=True, reason="Compiled")
+    return (ready, target, metrics, rules, progressing, held)
+
+
+def without_rules(policy: Policy, message: str) -> PolicyStatus:
+    """Status of a policy whose rules cannot be used."""
+    return PolicyStatus(
+        policy=policy.ref,
+        generation=policy.generation,
+        mode=str(policy.mode),
+        phase="Held",
+        conditions=(
+            Condition(type="Ready", status=False, reason="RulesInvalid", message=message),
+            Condition(type="RulesValid", status=False, reason="RulesInvalid", message=message),
+        ),
+    )
+
+
+def duplicate(policy: Policy, owner: Policy) -> PolicyStatus:
+    """Status of a policy whose target an older one steers."""
+    message = (
+        f"policy {owner.ref} is older and steers {policy.target} already; "
+        "delete one of them or give this one another target"
+    )
+    return PolicyStatus(
+        policy=policy.ref,
+        generation=policy.generation,
+        mode=str(policy.mode),
+        phase="Held",
+        conditions=(
+            Condition(type="Ready", status=False, reason="DuplicateTarget", message=message),
+        ),
+    )

@@ -1,0 +1,224 @@
+"""Gates: may this proposal go ahead now? A chain of pure checks; the first that objects stops it.
+
+Each answers in words that a user with nothing but kubectl can act on.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from specpilot.domain.changes import ChangeKind, FlagChange, Phase
+from specpilot.domain.policy import Mode, Policy
+from specpilot.domain.settings import Setting
+from specpilot.domain.targets import TargetState
+
+
+class GateReason(StrEnum):
+    """Which gate objects."""
+
+    MODE_OFF = "ModeOff"
+    PAUSED = "Paused"
+    TARGET_PROBLEM = "TargetProblem"
+    CHANGE_IN_FLIGHT = "ChangeInFlight"
+    ROLLOUT_IN_PROGRESS = "RolloutInProgress"
+    NO_REPLICAS = "NoReplicas"
+    SETTING_REFUSED = "SettingRefused"
+    FROZEN = "Frozen"
+    COOLDOWN = "Cooldown"
+    RECENTLY_FAILED = "RecentlyFailed"
+    BUDGET_SPENT = "BudgetSpent"
+    NEEDS_DOWNTIME = "NeedsDowntime"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """Everything the gates look at.
+
+    Attributes:
+        policy: The policy.
+        state: The target as it is.
+        setting: What is proposed.
+        refused: Why the engine's version cannot run it, "" when it can.
+        kind: Rule or probe.
+        history: Ended changes of this target, newest first, of at least a day.
+        frozen: Words when a freeze window is open, "" otherwise.
+        now: The time.
+    """
+
+    policy: Policy
+    state: TargetState
+    setting: Setting
+    refused: str
+    kind: ChangeKind
+    history: Sequence[FlagChange]
+    frozen: str
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objection:
+    """A gate's No."""
+
+    reason: GateReason
+    message: str
+
+
+def _mode(p: Proposal) -> Objection | None:
+    if p.policy.mode is Mode.OFF:
+        return Objection(reason=GateReason.MODE_OFF, message="spec.mode is Off")
+    return None
+
+
+def _paused(p: Proposal) -> Objection | None:
+    if p.policy.paused:
+        return Objection(
+            reason=GateReason.PAUSED, message="spec.paused is true; set it to false to go on"
+        )
+    return None
+
+
+def _problem(p: Proposal) -> Objection | None:
+    if p.state.problem is not None:
+        return Objection(reason=GateReason.TARGET_PROBLEM, message=p.state.problem.message)
+    return None
+
+
+def _rolling(p: Proposal) -> Objection | None:
+    if p.state.rolling:
+        return Objection(reason=GateReason.ROLLOUT_IN_PROGRESS, message=p.state.rolling)
+    if p.state.halted:
+        return Objection(
+            reason=GateReason.ROLLOUT_IN_PROGRESS,
+            message="a roll is held after its first replicas; finish or undo it",
+        )
+    return None
+
+
+def _replicas(p: Proposal) -> Objection | None:
+    ready = [r for r in p.state.live() if r.ready]
+    if not ready:
+        return Objection(
+            reason=GateReason.NO_REPLICAS,
+            message=f"none of {p.state.desired_replicas} replicas is ready to compare with",
+        )
+    return None
+
+
+def _refused(p: Proposal) -> Objection | None:
+    if p.refused:
+        return Objection(
+            reason=GateReason.SETTING_REFUSED, message=f"setting {p.setting.name}: {p.refused}"
+        )
+    return None
+
+
+def _frozen(p: Proposal) -> Objection | None:
+    if p.frozen:
+        return Objection(reason=GateReason.FROZEN, message=p.frozen)
+    return None
+
+
+def _cooldown(p: Proposal) -> Objection | None:
+    ended = [c.ended_at for c in p.history if c.ended_at and _replaced_replicas(c)]
+    if not ended:
+        return None
+    until = max(ended) + p.policy.limits.cooldown
+    if p.now >= until:
+        return None
+    left = until - p.now
+    return Objection(
+        reason=GateReason.COOLDOWN,
+        message=f"cooling down for {left.total_seconds():.0f} s more, until {until:%H:%M:%S} UTC",
+    )
+
+
+def _replaced_replicas(change: FlagChange) -> bool:
+    return change.phase in {Phase.SUCCEEDED, Phase.ROLLED_BACK, Phase.ABORTED}
+
+
+def _recently_failed(p: Proposal) -> Objection | None:
+    if p.kind is ChangeKind.PROBE:
+        return None  # probes have a back-off of their own
+    failures = 0
+    newest: datetime | None = None
+    for change in p.history:
+        if change.wanted.setting != p.setting.name or change.kind is ChangeKind.PROBE:
+            continue
+        if change.phase is Phase.SUCCEEDED:
+            break
+        if change.phase is Phase.ROLLED_BACK and change.ended_at is not None:
+            failures += 1
+            newest = newest or change.ended_at
+    if newest is None:
+        return None
+    wait = min(p.policy.limits.cooldown * 2**failures, timedelta(days=1))
+    if p.now >= newest + wait:
+        return None
+    return Objection(
+        reason=GateReason.RECENTLY_FAILED,
+        message=(
+            f"setting {p.setting.name} was rolled back {failures} time(s); "
+            f"not tried again before {newest + wait:%Y-%m-%d %H:%M:%S} UTC"
+        ),
+    )
+
+
+def _budget(p: Proposal) -> Objection | None:
+    if p.kind is ChangeKind.PROBE:
+        return None
+    started = [
+        c.created_at
+        for c in p.history
+        if _replaced_replicas(c) and (c.kind is ChangeKind.RULE or c.phase is Phase.SUCCEEDED)
+    ]
+    for count, span, name in (
+        (p.policy.limits.flips_per_hour, timedelta(hours=1), "flipsPerHour"),
+        (p.policy.limits.flips_per_day, timedelta(days=1), "flipsPerDay"),
+    ):
+        recent = sorted(at for at in started if at > p.now - span)
+        if len(recent) >= count:
+            free = recent[-count] + span if count else None
+            when = f"; the next is possible at {free:%Y-%m-%d %H:%M:%S} UTC" if free else ""
+            return Objection(
+                reason=GateReason.BUDGET_SPENT,
+                message=f"{len(recent)} flips of limits.{name}: {count} are used{when}",
+            )
+    return None
+
+
+def _downtime(p: Proposal) -> Objection | None:
+    lone = p.state.desired_replicas <= 1
+    if lone and not p.state.can_add_replica and not p.policy.allow_downtime:
+        return Objection(
+            reason=GateReason.NEEDS_DOWNTIME,
+            message=(
+                "the only replica would have to stop before the new one can start; "
+                "set rollout.allowDowntime: true to accept that, or make room for a second one"
+            ),
+        )
+    return None
+
+
+GATES: tuple[Callable[[Proposal], Objection | None], ...] = (
+    _mode,
+    _paused,
+    _problem,
+    _rolling,
+    _replicas,
+    _refused,
+    _frozen,
+    _recently_failed,
+    _cooldown,
+    _budget,
+    _downtime,
+)
+"""In order: what the user said, what the target is, what the past allows."""
+
+
+def check(proposal: Proposal) -> Objection | None:
+    """Return the first objection, or None when the proposal may go ahead."""
+    for gate in GATES:
+        if (objection := gate(proposal)) is not None:
+            return objection
+    return None

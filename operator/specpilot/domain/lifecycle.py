@@ -1,0 +1,415 @@
+"""Deciding the next step of a flag change from its phase and from what is observed.
+
+Pure: the same change, the same situation, the same step. Unknown never decides; it waits, and
+only a stated limit of patience ends the waiting, by going back to what ran before.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from specpilot.domain.changes import (
+    ABORTING,
+    ChangeKind,
+    ChangeReason,
+    Evidence,
+    FlagChange,
+    Phase,
+    Transition,
+)
+from specpilot.domain.comparison import Outcome, beats, exceeds, ratio, requests
+from specpilot.domain.policy import Guardrail, Mode, Policy
+from specpilot.domain.readings import Readings
+from specpilot.domain.settings import OFF_NAME
+from specpilot.domain.targets import Replica, TargetProblem, TargetState
+
+DEFAULT_READY_WITHIN = timedelta(minutes=20)
+"""For a target that states no limit of its own: twice the ten minutes a large model may load."""
+
+
+class Answer(StrEnum):
+    """A person's decision on a pending change."""
+
+    APPROVE = "Approve"
+    REJECT = "Reject"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Who decided what."""
+
+    answer: Answer
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What a step is decided on.
+
+    Attributes:
+        policy: The policy as it is now; None when it was deleted.
+        state: The target as it is now.
+        canary: Readings of the replicas that run the new setting, since the analysis began.
+        decision: Of a person, for a pending change.
+        objection: A gate's No to a pending change that was approved, "" when there is none.
+        now: The time.
+    """
+
+    policy: Policy | None
+    state: TargetState
+    canary: Readings = field(default_factory=Readings)
+    decision: Decision | None = None
+    objection: str = ""
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Nothing to decide yet, and why."""
+
+    message: str
+
+
+def decide(change: FlagChange, situation: Situation) -> Transition | Wait:
+    """Return the step to take now, or what is being waited for."""
+    match change.phase:
+        case Phase.PENDING:
+            return _pending(change, situation)
+        case Phase.CANARY:
+            return _interrupted(change, situation) or _canary(change, situation)
+        case Phase.ANALYSING:
+            return _interrupted(change, situation) or _analysing(change, situation)
+        case Phase.PROMOTING:
+            return _interrupted(change, situation) or _promoting(change, situation)
+        case Phase.WATCHING:
+            return _watching(change, situation)
+        case Phase.ROLLING_BACK:
+            return _rolling_back(change, situation)
+        case _:
+            return Wait(message=f"{change.phase} is final")
+
+
+def _undo(reason: ChangeReason, message: str, evidence: Sequence[Evidence] = ()) -> Transition:
+    return Transition(
+        to=Phase.ROLLING_BACK, reason=reason, message=message, evidence=tuple(evidence)
+    )
+
+
+def _pending(change: FlagChange, s: Situation) -> Transition | Wait:
+    def end(to: Phase, reason: ChangeReason, message: str, actor: str = "specpilot") -> Transition:
+        return Transition(to=to, reason=reason, message=message, actor=actor)
+
+    if s.policy is None:
+        return end(Phase.ABORTED, ChangeReason.POLICY_DELETED, "the policy was deleted")
+    if s.policy.mode is Mode.OFF:
+        return end(Phase.ABORTED, ChangeReason.POLICY_OFF, "spec.mode was set to Off")
+    if s.decision is not None and s.decision.answer is Answer.REJECT:
+        return end(
+            Phase.REJECTED, ChangeReason.REJECTED, f"rejected by {s.decision.by}", s.decision.by
+        )
+    approved_by = s.decision.by if s.decision is not None else ""
+    if not approved_by and s.policy.mode is Mode.APPROVE:
+        if s.now - change.created_at > s.policy.limits.approval_expiry:
+            return end(
+                Phase.EXPIRED,
+                ChangeReason.EXPIRED,
+                f"nobody decided within {s.policy.limits.approval_expiry}",
+            )
+        return Wait(message="waiting for approval")
+    if s.objection:
+        return Wait(message=s.objection)
+    reason = ChangeReason.APPROVED if approved_by else change.reason
+    return end(
+        Phase.CANARY,
+        reason,
+        f"approved by {approved_by}" if approved_by else change.message,
+        approved_by or "specpilot",
+    )
+
+
+def _interrupted(change: FlagChange, s: Situation) -> Transition | Wait | None:
+    """What ends a change in flight, whatever its phase."""
+    if s.state.problem is not None and s.state.problem.reason is TargetProblem.NOT_FOUND:
+        return _undo(ChangeReason.TARGET_GONE, s.state.problem.message)
+    if s.policy is None:
+        return _undo(ChangeReason.POLICY_DELETED, "the policy was deleted in mid-flip")
+    if s.policy.mode is Mode.OFF:
+        return _undo(ChangeReason.POLICY_OFF, "spec.mode was set to Off in mid-flip")
+    if s.state.problem is not None and s.state.problem.reason is TargetProblem.UNREACHABLE:
+        return Wait(message=s.state.problem.message)
+    if change.seen_applied and s.state.user_template != change.base_template:
+        return _undo(
+            ChangeReason.EDITED_BY_USER,
+            "the workload's template was edited by somebody else in mid-flip; "
+            "their edit stays, ours is undone",
+        )
+    if change.seen_applied and s.state.declared != change.wanted:
+        return _undo(
+            ChangeReason.CONTESTED,
+            f"somebody replaced our setting {change.wanted.setting} by "
+            f"{s.state.declared.setting} in mid-flip",
+        )
+    failed = _failed(change, s.state)
+    if failed is not None:
+        return _undo(
+            ChangeReason.REPLICA_FAILED,
+            f"{failed.id} does not run with {change.wanted.setting}: {failed.failure}",
+        )
+    return None
+
+
+def _failed(change: FlagChange, state: TargetState) -> Replica | None:
+    """A replica of the new setting that broke by itself; a lost node is not a verdict on it."""
+    for replica in state.arm(change.wanted):
+        if replica.failure and not replica.lost and replica.restarts > 0 and not replica.ready:
+            return replica
+    return None
+
+
+def _ready_within(s: Situation) -> timedelta:
+    assert s.policy is not None
+    if s.policy.canary.ready_within is not None:
+        return s.policy.canary.ready_within
+    return max(DEFAULT_READY_WITHIN, timedelta(seconds=s.state.progress_deadline_s))
+
+
+def _canary(change: FlagChange, s: Situation) -> Transition | Wait:
+    assert s.policy is not None
+    arm = s.state.arm(change.wanted)
+    ready = [r for r in arm if r.ready]
+    needed = min(s.policy.canary.replicas, max(s.state.desired_replicas, 1))
+    if len(ready) >= needed:
+        names = ", ".join(r.id for r in ready)
+        return Transition(
+            to=Phase.ANALYSING,
+            reason=ChangeReason.CANARY_READY,
+            message=f"{names} runs {change.wanted.setting} and is ready",
+        )
+    limit = _ready_within(s)
+    if s.now - change.phase_since > limit:
+        stuck = next((f"; {r.id}: {r.failure}" for r in arm if r.failure), "")
+        return _undo(
+            ChangeReason.READY_DEADLINE,
+            f"the canary was not ready within {limit.total_seconds():.0f} s{stuck}",
+        )
+    if not arm:
+        return Wait(message="waiting for the first replica with the new setting")
+    stuck = next((f": {r.failure}" for r in arm if r.failure), "")
+    return Wait(message=f"waiting for {arm[0].id} to become ready{stuck}")
+
+
+def _analysing(change: FlagChange, s: Situation) -> Transition | Wait:
+    assert s.policy is not None
+    broken = _broken(s.policy.guardrails, change, s.canary)
+    if broken is not None:
+        return broken
+    elapsed = s.now - change.phase_since
+    enough, short = _enough(change, s.policy)
+    if change.kind is ChangeKind.PROBE:
+        step = _probe(change, s.policy, elapsed, enough=enough)
+        if step is not None:
+            return step
+    elif elapsed >= s.policy.canary.analysis and enough:
+        return Transition(
+            to=Phase.PROMOTING,
+            reason=ChangeReason.ANALYSIS_PASSED,
+            message=f"no guardrail broke in {elapsed.total_seconds():.0f} s; {_summary(change)}",
+            evidence=_arms(change),
+        )
+    give_up = s.policy.canary.give_up or max(4 * s.policy.canary.analysis, timedelta(minutes=30))
+    if elapsed > give_up:
+        return _undo(
+            ChangeReason.PROBE_LOST
+            if change.kind is ChangeKind.PROBE and enough
+            else ChangeReason.INCONCLUSIVE,
+            f"after {elapsed.total_seconds():.0f} s it is still not clear; "
+            f"{short or _summary(change)}",
+            _arms(change),
+        )
+    return Wait(message=f"comparing the canary with the others: {short or _summary(change)}")
+
+
+def _probe(
+    change: FlagChange, policy: Policy, elapsed: timedelta, *, enough: bool
+) -> Transition | None:
+    """A probe is judged by winning, not by merely not failing; it ends early when clear."""
+    if not enough:
+        return None
+    margin = policy.probe.margin if policy.probe is not None else 0.05
+    outcome, words = beats(change.slices, margin=margin)
+    if outcome is Outcome.YES:
+        return Transition(
+            to=Phase.PROMOTING,
+            reason=ChangeReason.PROBE_WON,
+            message=f"the canary beats the others by more than {margin:.0%}: {words}",
+            evidence=_arms(change),
+        )
+    if outcome is Outcome.NO:
+        return _undo(
+            ChangeReason.PROBE_LOST,
+            f"the canary does not beat the others by {margin:.0%}: {words}",
+            _arms(change),
+        )
+    if elapsed > 2 * policy.canary.analysis:
+        return _undo(
+            ChangeReason.PROBE_LOST,
+            f"no clear win within {elapsed.total_seconds():.0f} s: {words}",
+            _arms(change),
+        )
+    return None
+
+
+def _broken(
+    guardrails: Sequence[Guardrail], change: FlagChange, canary: Readings
+) -> Transition | None:
+    for rail in guardrails:
+        if rail.max_increase is not None and change.slices:
+            estimate = ratio(change.slices, rail.signal)
+            if exceeds(estimate, 1 + rail.max_increase) is Outcome.YES:
+                return _undo(
+                    ChangeReason.GUARDRAIL_BROKEN,
+                    f"{estimate}; allowed is an increase of {rail.max_increase:.0%}",
+                    _arms(change),
+                )
+        reading = canary[rail.signal]
+        if reading.value is None:
+            continue
+        for bound, over in ((rail.max_value, True), (rail.min_value, False)):
+            if bound is None:
+                continue
+            # A quantile is known to within its bucket: only one wholly beyond the bound breaks it.
+            value = reading.value
+            if over and reading.low is not None:
+                value = reading.low
+            if not over and reading.low is not None:
+                value = reading.high if reading.high is not None else bound
+            if (value > bound) if over else (value < bound):
+                sign = ">" if over else "<"
+                return _undo(
+                    ChangeReason.GUARDRAIL_BROKEN,
+                    f"{rail.signal} {value:.4g} {sign} {bound:.4g} on the canary",
+                    [Evidence.of(reading, comparison=sign, threshold=bound, arm="canary")],
+                )
+    return None
+
+
+def _enough(change: FlagChange, policy: Policy) -> tuple[bool, str]:
+    """Whether both arms have seen enough; with words on what is missing."""
+    canary, control = requests(change.slices)
+    drafts = sum(s.canary_drafts for s in change.slices)
+    speculates = change.wanted.setting != OFF_NAME and change.wanted.config != ""
+    missing = []
+    if not change.slices:
+        missing.append("the first slice is not over")
+    if canary < policy.canary.min_requests:
+        missing.append(f"{canary:.0f} of {policy.canary.min_requests} requests on the canary")
+    if control < policy.canary.min_requests:
+        missing.append(f"{control:.0f} of {policy.canary.min_requests} requests on the others")
+    if speculates and drafts < policy.canary.min_drafts:
+        missing.append(f"{drafts:.0f} of {policy.canary.min_drafts} drafts")
+    return not missing, "; ".join(missing)
+
+
+def _summary(change: FlagChange) -> str:
+    return str(ratio(change.slices, "tpot_mean"))
+
+
+def _arms(change: FlagChange) -> tuple[Evidence, ...]:
+    """Mean of each compared signal per arm, over the slices that know both."""
+    found: list[Evidence] = []
+    for signal in ("tpot_mean", "tokens_per_second_per_request"):
+        paired = [s for s in change.slices if signal in s.canary and signal in s.control]
+        if not paired:
+            continue
+        for arm in ("canary", "control"):
+            values = [getattr(s, arm)[signal] for s in paired]
+            found.append(
+                Evidence(
+                    signal=signal,
+                    value=sum(values) / len(values),
+                    at=paired[-1].end,
+                    count=len(values),
+                    window_s=(paired[-1].end - paired[0].start).total_seconds(),
+                    arm=arm,
+                )
+            )
+    return tuple(found)
+
+
+def _promoting(change: FlagChange, s: Situation) -> Transition | Wait:
+    if s.state.all_run(change.wanted):
+        return Transition(
+            to=Phase.WATCHING,
+            reason=ChangeReason.ROLLED_OUT,
+            message=f"all {s.state.desired_replicas} replicas run {change.wanted.setting}",
+        )
+    limit = _ready_within(s) * max(s.state.desired_replicas, 1)
+    if s.now - change.phase_since > limit:
+        return _undo(
+            ChangeReason.READY_DEADLINE,
+            f"the roll did not finish within {limit.total_seconds():.0f} s: {s.state.rolling}",
+        )
+    done = sum(r.ready for r in s.state.arm(change.wanted))
+    return Wait(message=f"{done} of {s.state.desired_replicas} replicas run the new setting")
+
+
+def _watching(change: FlagChange, s: Situation) -> Transition | Wait:
+    """Everything runs the new setting: keep an eye on it for as long as the analysis took."""
+    if s.state.problem is not None and s.state.problem.reason is TargetProblem.UNREACHABLE:
+        return Wait(message=s.state.problem.message)
+    gone = s.state.problem is not None and s.state.problem.reason is TargetProblem.NOT_FOUND
+    if gone or (change.seen_applied and s.state.declared != change.wanted):
+        return _undo(
+            ChangeReason.TARGET_GONE if gone else ChangeReason.CONTESTED,
+            "the target is gone"
+            if gone
+            else f"somebody replaced our setting by {s.state.declared.setting}",
+        )
+    if s.policy is None or s.policy.mode is Mode.OFF:
+        return Transition(
+            to=Phase.SUCCEEDED,
+            reason=ChangeReason.SETTLED,
+            message=f"{change.wanted.setting} runs everywhere; the policy no longer steers it",
+        )
+    failed = _failed(change, s.state)
+    if failed is not None:
+        return _undo(
+            ChangeReason.REPLICA_FAILED,
+            f"{failed.id} broke while being watched: {failed.failure}",
+        )
+    absolute = [
+        Guardrail(signal=g.signal, max_value=g.max_value, min_value=g.min_value)
+        for g in s.policy.guardrails
+    ]
+    broken = _broken(absolute, change, s.canary)
+    if broken is not None:
+        return broken
+    left = s.policy.canary.analysis - (s.now - change.phase_since)
+    if left <= timedelta(0):
+        return Transition(
+            to=Phase.SUCCEEDED,
+            reason=ChangeReason.SETTLED,
+            message=f"{change.wanted.setting} runs everywhere and no guardrail broke",
+        )
+    return Wait(message=f"watching for {left.total_seconds():.0f} s more")
+
+
+def _rolling_back(change: FlagChange, s: Situation) -> Transition | Wait:
+    reason = change.undo_reason or ChangeReason.RESTORED
+    end = Phase.ABORTED if reason in ABORTING else Phase.ROLLED_BACK
+    if s.state.problem is not None and s.state.problem.reason is TargetProblem.NOT_FOUND:
+        return Transition(to=Phase.ABORTED, reason=reason, message="the target is gone")
+    if s.state.problem is not None and s.state.problem.reason is TargetProblem.UNREACHABLE:
+        return Wait(message=s.state.problem.message)
+    replaced = reason is ChangeReason.CONTESTED and s.state.declared != change.wanted
+    restored = s.state.declared == change.origin
+    leftover = s.state.arm(change.wanted)
+    if (restored or replaced) and not leftover and not s.state.halted:
+        return Transition(
+            to=end,
+            reason=reason,
+            message=f"{change.message}; {s.state.declared.setting} runs again",
+        )
+    names = ", ".join(r.id for r in leftover) or "the workload"
+    return Wait(message=f"waiting for {names} to go back to {change.origin.setting}")

@@ -1,0 +1,42 @@
+"""What must be remembered of a policy between two ticks, across restarts and leaders."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """A rule whose condition holds but not yet for long enough."""
+
+    since: datetime
+    last_true: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyMemory:
+    """Memory of one policy.
+
+    Attributes:
+        rules: Version string of the rule set that `pending` belongs to.
+        pending: By rule name.
+        active: Setting that ran at the last tick.
+        active_since: Since when it has run.
+        last_speculating: Last setting that ran and speculates; what a probe tries.
+        probes_lost: Probes lost in a row.
+        last_probe_ended: When the last one ended.
+        advised: Identity of the advice recorded last, so that it is recorded once.
+        signals_lost: Since when no rule could be judged for want of data; None while it can.
+        signals_lost_alerted: Whether that has been alerted.
+    """
+
+    rules: str = ""
+    pending: Mapping[str, Pending] = field(default_factory=dict)
+    active: str = ""
+    active_since: datetime | None = None
+    last_speculating: str = ""
+    probes_lost: int = 0
+    last_probe_ended: datetime | None = None
+    advised: str = ""
+    signals_lost: datetime | None = None
+    signals_lost_alerted: bool = False

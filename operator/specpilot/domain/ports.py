@@ -1,0 +1,83 @@
+"""The edges of the core, as the core sees them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from specpilot.domain.changes import Intent
+from specpilot.domain.policy import TelemetrySource
+from specpilot.domain.readings import Readings
+from specpilot.domain.targets import Replica, TargetRef, TargetState
+
+
+class Clock(Protocol):
+    """Time, so that replay and tests can have their own."""
+
+    def now(self) -> datetime:
+        """The present, aware, in UTC."""
+        ...
+
+
+class FleetError(Exception):
+    """The fleet could not be asked or told; nothing is known to have changed. Try again later."""
+
+
+class Fleet(Protocol):
+    """Where targets live."""
+
+    def observe(self, ref: TargetRef) -> TargetState:
+        """Report what is.
+
+        A target that cannot be steered is reported with a `problem`, not raised.
+
+        Raises:
+            FleetError: The fleet did not answer.
+        """
+        ...
+
+    def carry_out(self, intent: Intent) -> None:
+        """Take the next step towards an intent; called again until it holds. Must not block.
+
+        Raises:
+            FleetError: The step could not be taken; the caller comes back.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A question to telemetry: the signals of some replicas of a target over a window.
+
+    Attributes:
+        key: Chosen by the caller; the answer comes under it.
+        target: The target the replicas belong to.
+        replicas: The replicas of one arm. None of them terminating.
+        start: Start of the window; a replica counts from when it became ready plus warm-up.
+        end: End of the window.
+        warm_up_s: Seconds after ready in which a replica's numbers are left out.
+        source: Where to look.
+    """
+
+    key: str
+    target: TargetRef
+    replicas: tuple[Replica, ...]
+    start: datetime
+    end: datetime
+    warm_up_s: float = 0.0
+    source: TelemetrySource = TelemetrySource.AUTO
+
+
+class Telemetry(Protocol):
+    """Measurements."""
+
+    def track(self, replicas: Sequence[Replica]) -> None:
+        """Say which replicas exist, so that a source that keeps history itself can sample them."""
+        ...
+
+    def collect(self, asks: Sequence[Ask]) -> Mapping[str, Readings]:
+        """Answer all questions of a tick at once. Never raises: what fails is Unknown.
+
+        Sources that charge by the query must not ask more for more `asks` of the same window.
+        """
+        ...

@@ -1,0 +1,44 @@
+"""Off is not for ever: when a probe is due and what it tries.
+
+While speculation is off no acceptance exists, so nothing can show that it would pay again. A
+probe tries it on one replica, keeps it when it beats the others, and otherwise waits longer
+before the next one.
+"""
+
+from datetime import datetime, timedelta
+
+from specpilot.domain.conditions import Truth
+from specpilot.domain.evaluation import Evaluation
+from specpilot.domain.memory import PolicyMemory
+from specpilot.domain.policy import Policy
+from specpilot.domain.settings import OFF_NAME, Setting
+
+
+def candidate(policy: Policy, memory: PolicyMemory) -> Setting | None:
+    """The setting a probe would try: the one named, else the last that ran, else the first."""
+    if policy.probe is None:
+        return None
+    for name in (policy.probe.setting, memory.last_speculating):
+        if name and name in policy.settings:
+            return policy.settings[name]
+    return next((s for s in policy.settings.values() if not s.is_off), None)
+
+
+def due_at(policy: Policy, memory: PolicyMemory) -> datetime | None:
+    """When the next probe is due; None when there will be none as things stand."""
+    if policy.probe is None or memory.active != OFF_NAME or memory.active_since is None:
+        return None
+    wait = policy.probe.every.total_seconds() * policy.probe.back_off**memory.probes_lost
+    span = timedelta(seconds=min(wait, policy.probe.longest.total_seconds()))
+    return max(memory.active_since, memory.last_probe_ended or memory.active_since) + span
+
+
+def contradicted(evaluation: Evaluation) -> str:
+    """The rule that asks for off on what can be seen even while off, or "".
+
+    A guard on load stays true without speculation: trying it then would only repeat the loss.
+    """
+    for verdict in evaluation.verdicts:
+        if verdict.setting == OFF_NAME and verdict.truth is Truth.TRUE:
+            return verdict.rule
+    return ""

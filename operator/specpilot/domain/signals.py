@@ -1,0 +1,188 @@
+"""The catalogue of signals: every name a rule or a guardrail may use."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Unit(StrEnum):
+    """Units of signals."""
+
+    RATIO = "ratio"
+    TOKENS = "tokens"
+    REQUESTS = "requests"
+    SECONDS = "seconds"
+    TOKENS_PER_SECOND = "tokens/s"
+    REQUESTS_PER_SECOND = "requests/s"
+    DRAFTS = "drafts"
+    REPLICAS = "replicas"
+    COUNT = "count"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """What a signal means and when it cannot be known.
+
+    Attributes:
+        name: The name in rules and guardrails.
+        unit: Its unit.
+        meaning: One sentence.
+        source: The engine's series it is computed from, or how it is computed.
+        unknown_when: The normal case in which it has no value.
+        needs_speculation: Whether it exists only while the replica speculates.
+        lower_is_better: For comparisons between arms; None where neither holds.
+    """
+
+    name: str
+    unit: Unit
+    meaning: str
+    source: str
+    unknown_when: str = "no replica reported in the window"
+    needs_speculation: bool = False
+    lower_is_better: bool | None = None
+
+
+_SPEC = "speculation is off, or nothing was drafted in the window"
+_REQ = "no request finished in the window"
+
+
+def _latency(prefix: str, what: str, series: str) -> list[Signal]:
+    found = [
+        Signal(
+            name=f"{prefix}_mean",
+            unit=Unit.SECONDS,
+            meaning=f"mean {what} (exact: sum over count)",
+            source=f"{series}_sum / _count",
+            unknown_when=_REQ,
+            lower_is_better=True,
+        )
+    ]
+    found += [
+        Signal(
+            name=f"{prefix}_p{q}",
+            unit=Unit.SECONDS,
+            meaning=f"{q}th percentile of {what}, within the bounds of one histogram bucket",
+            source=f"{series}_bucket, merged over replicas before the quantile",
+            unknown_when=_REQ,
+            lower_is_better=True,
+        )
+        for q in (50, 90, 95, 99)
+    ]
+    return found
+
+
+SIGNALS: dict[str, Signal] = {
+    s.name: s
+    for s in [
+        Signal(
+            name="acceptance_rate",
+            unit=Unit.RATIO,
+            meaning="accepted draft tokens over drafted tokens",
+            source="vllm:spec_decode_num_accepted_tokens / num_draft_tokens",
+            unknown_when=_SPEC,
+            needs_speculation=True,
+            lower_is_better=False,
+        ),
+        Signal(
+            name="mean_acceptance_length",
+            unit=Unit.TOKENS,
+            meaning="tokens gained per drafted step of a request, the bonus token included",
+            source="1 + vllm:spec_decode_num_accepted_tokens / num_drafts",
+            unknown_when=_SPEC,
+            needs_speculation=True,
+            lower_is_better=False,
+        ),
+        Signal(
+            name="drafts",
+            unit=Unit.DRAFTS,
+            meaning="drafts verified in the window (request-steps that carried a draft token)",
+            source="increase of vllm:spec_decode_num_drafts",
+            unknown_when="speculation is off",
+            needs_speculation=True,
+        ),
+        Signal(
+            name="draft_tokens",
+            unit=Unit.TOKENS,
+            meaning="tokens drafted in the window",
+            source="increase of vllm:spec_decode_num_draft_tokens",
+            unknown_when="speculation is off",
+            needs_speculation=True,
+        ),
+        Signal(
+            name="batch_size",
+            unit=Unit.REQUESTS,
+            meaning="running requests per replica, mean over the window",
+            source="vllm:num_requests_running",
+        ),
+        Signal(
+            name="queue_depth",
+            unit=Unit.REQUESTS,
+            meaning="waiting requests per replica, mean over the window",
+            source="vllm:num_requests_waiting",
+            lower_is_better=True,
+        ),
+        Signal(
+            name="tokens_per_second",
+            unit=Unit.TOKENS_PER_SECOND,
+            meaning="output tokens per second of all replicas together",
+            source="increase of vllm:generation_tokens",
+            lower_is_better=False,
+        ),
+        Signal(
+            name="tokens_per_second_per_request",
+            unit=Unit.TOKENS_PER_SECOND,
+            meaning="output tokens per second over requests running at a time",
+            source="tokens_per_second / (batch_size * replicas)",
+            unknown_when="nothing ran in the window",
+            lower_is_better=False,
+        ),
+        Signal(
+            name="requests_per_second",
+            unit=Unit.REQUESTS_PER_SECOND,
+            meaning="finished requests per second of all replicas together",
+            source="increase of vllm:request_success",
+        ),
+        *_latency(
+            "tpot",
+            "time per output token of a finished request",
+            "vllm:request_time_per_output_token_seconds",
+        ),
+        *_latency("ttft", "time to first token", "vllm:time_to_first_token_seconds"),
+        *_latency("e2e", "latency of a whole request", "vllm:e2e_request_latency_seconds"),
+        *_latency("queue_time", "time in the queue", "vllm:request_queue_time_seconds"),
+        Signal(
+            name="prompt_length_mean",
+            unit=Unit.TOKENS,
+            meaning="mean prompt length of finished requests",
+            source="vllm:request_prompt_tokens_sum / _count",
+            unknown_when=_REQ,
+        ),
+        Signal(
+            name="generation_length_mean",
+            unit=Unit.TOKENS,
+            meaning="mean output length of finished requests",
+            source="vllm:request_generation_tokens_sum / _count",
+            unknown_when=_REQ,
+        ),
+        Signal(
+            name="kv_cache_usage",
+            unit=Unit.RATIO,
+            meaning="used share of the KV cache, mean over replicas and window",
+            source="vllm:kv_cache_usage_perc (gpu_cache_usage_perc before 0.9.2)",
+            lower_is_better=True,
+        ),
+        Signal(
+            name="preemptions",
+            unit=Unit.COUNT,
+            meaning="preempted requests in the window",
+            source="increase of vllm:num_preemptions",
+            lower_is_better=True,
+        ),
+        Signal(
+            name="replicas_ready",
+            unit=Unit.REPLICAS,
+            meaning="replicas that serve, of the measured arm",
+            source="the fleet",
+        ),
+    ]
+}
+"""All signals by name."""

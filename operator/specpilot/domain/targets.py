@@ -1,0 +1,137 @@
+"""What a fleet reports of a target. Observation only: no wish, no history."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from specpilot.domain.settings import Declared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetRef:
+    """Names a target. `namespace` is "local" on one machine.
+
+    Attributes:
+        kind: `Deployment`, `Local`, ...
+        namespace: Namespace of the workload.
+        name: Name of the workload or of the local group.
+        container: The container that runs the engine; "" means the only one, or the one named vllm.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    container: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Identity: the container is a detail of the same workload."""
+        return (self.kind, self.namespace, self.name)
+
+
+class TargetProblem(StrEnum):
+    """Why a target cannot be steered as it stands."""
+
+    NOT_FOUND = "NotFound"
+    UNSUPPORTED_KIND = "UnsupportedKind"
+    OWNED_BY_OTHER = "OwnedByOther"
+    CONTAINER_NOT_FOUND = "ContainerNotFound"
+    NOT_WIRED = "NotWired"
+    SHADOWED_BY_ARGS = "ShadowedByArgs"
+    PAUSED_BY_USER = "PausedByUser"
+    UNREACHABLE = "Unreachable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A problem with the words a user needs: what is wrong, and the exact next step."""
+
+    reason: TargetProblem
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One pod or process.
+
+    Attributes:
+        id: Pod name, or `<group>-<slot>` on one machine; unique per start is not promised.
+        instance: Identity of this very process (pod uid, or slot and start time).
+        declared: What it was started with, read from the replica itself.
+        ready: Whether it serves.
+        ready_since: When it last became ready.
+        started_at: When it was created.
+        restarts: Times the engine was restarted in place.
+        failure: "" or what is wrong in words (`CrashLoopBackOff: exit 1`).
+        terminating: It is going away; its numbers no longer count.
+        lost: It failed for a reason of the machine (node gone, evicted), not of the setting.
+        endpoint: Base URL of the engine, "" when it has no address yet.
+        node: Where it runs.
+    """
+
+    id: str
+    instance: str = ""
+    declared: Declared
+    ready: bool = False
+    ready_since: datetime | None = None
+    started_at: datetime | None = None
+    restarts: int = 0
+    failure: str = ""
+    terminating: bool = False
+    lost: bool = False
+    endpoint: str = ""
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetState:
+    """What is, at one moment.
+
+    Attributes:
+        ref: Which target.
+        problem: Set when it cannot be steered; the rest may then be empty.
+        declared: What the workload says new replicas should run.
+        desired_replicas: Replicas wanted by the user or an autoscaler. Never changed by us.
+        replicas: All replicas, terminating ones included.
+        user_template: Hash of the workload's template without the keys that are ours; a change
+            of it in mid-flip is an edit by somebody else.
+        rolling: Words when replicas are being replaced or scaled, "" at rest.
+        halted: The roll is held after its first replicas (a paused Deployment, a partition).
+        can_add_replica: Whether a canary can come up beside the others without lowering the
+            number that serve; with one replica this decides about downtime.
+        engine_version: The engine's version as text, "" when not known.
+        progress_deadline_s: The workload's own limit for a replica to become ready, 0 for none.
+    """
+
+    ref: TargetRef
+    problem: Problem | None = None
+    declared: Declared = field(default_factory=Declared)
+    desired_replicas: int = 0
+    replicas: tuple[Replica, ...] = ()
+    user_template: str = ""
+    rolling: str = ""
+    halted: bool = False
+    can_add_replica: bool = True
+    engine_version: str = ""
+    progress_deadline_s: float = 0.0
+
+    def live(self) -> tuple[Replica, ...]:
+        """Replicas that are not going away."""
+        return tuple(r for r in self.replicas if not r.terminating)
+
+    def arm(self, declared: Declared) -> tuple[Replica, ...]:
+        """Live replicas started with exactly this declaration."""
+        return tuple(r for r in self.live() if r.declared == declared)
+
+    def all_run(self, declared: Declared) -> bool:
+        """At rest, every live replica ready, and each one started with this declaration."""
+        live = self.live()
+        return (
+            not self.rolling
+            and self.declared == declared
+            and len(live) == self.desired_replicas
+            and all(r.declared == declared and r.ready for r in live)
+        )
