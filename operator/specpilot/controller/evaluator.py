@@ -99,7 +99,7 @@ class Evaluator:
         states = {p.ref.uid: observe(self._fleet, p.target) for p in mine}
         self._telemetry.track([r for s in states.values() for r in s.live()])
         answers = self._telemetry.collect([_ask(p, states[p.ref.uid], now=now) for p in mine])
-        with self._store.begin() as uow:
+        with self._store.read() as uow:
             memories = uow.memory.get_many([p.ref.uid for p in mine])
             in_flight = {c.target.key: c for c in uow.changes.open()}
         after: dict[str, PolicyMemory] = {}
@@ -140,7 +140,7 @@ class Evaluator:
         if memory.rules != label:
             memory = replace(memory, rules=label, pending={})
         if state.problem is not None:
-            self._publish(policy, state, readings, version, in_flight=in_flight)
+            self._publish(policy, state, readings, version, memory=memory, in_flight=in_flight)
             return memory
         active = active_setting(policy, state)
         if in_flight is None:
@@ -169,12 +169,15 @@ class Evaluator:
         if in_flight is not None:
             in_flight = self._supersede(policy, in_flight, evaluation)
         elif wanted is not None:
-            objection, memory = self._propose(policy, state, readings, memory, wanted, now=now)
+            objection, in_flight, memory = self._propose(
+                policy, state, readings, memory, wanted, now=now
+            )
         self._publish(
             policy,
             state,
             readings,
             version,
+            memory=memory,
             in_flight=in_flight,
             active=active,
             evaluation=evaluation,
@@ -239,16 +242,16 @@ class Evaluator:
         wanted: Wanted,
         *,
         now: datetime,
-    ) -> tuple[Objection | None, PolicyMemory]:
+    ) -> tuple[Objection | None, FlagChange | None, PolicyMemory]:
         rendered = render(wanted.setting, version=state.engine_version)
         objection = objection_to(
             wanted.setting, wanted.kind, policy=policy, state=state, store=self._store, now=now
         )
         if objection is not None:
-            return objection, memory
+            return objection, None, memory
         advice = f"{wanted.rule}:{state.declared.setting}->{wanted.setting.name}"
         if policy.mode is Mode.ADVISORY and memory.advised == advice:
-            return None, memory
+            return None, None, memory
         change_id = _change_id(policy, now)
         phase, reason = _first_phase(policy.mode, wanted.kind)
         lone = state.desired_replicas <= 1 and not state.can_add_replica
@@ -275,10 +278,15 @@ class Evaluator:
         try:
             stored = self._recorder.open(change, policy)
         except TargetBusyError as error:
-            return Objection(reason=GateReason.CHANGE_IN_FLIGHT, message=str(error)), memory
+            return (
+                Objection(reason=GateReason.CHANGE_IN_FLIGHT, message=str(error)),
+                None,
+                memory,
+            )
         log.info("%s: %s -> %s: %s", policy.ref, phase, wanted.setting.name, wanted.message)
         self._registry.publish_change(stored, waiting_for="")
-        return None, replace(memory, advised=advice)
+        in_flight = None if stored.phase.ended else stored
+        return None, in_flight, replace(memory, advised=advice)
 
     def _publish(
         self,
@@ -287,15 +295,13 @@ class Evaluator:
         readings: Readings,
         version: RuleSetVersion,
         *,
+        memory: PolicyMemory,
         in_flight: FlagChange | None,
         active: Setting | None = None,
         evaluation: Evaluation | None = None,
         wanted: Wanted | None = None,
         objection: Objection | None = None,
     ) -> None:
-        with self._store.begin() as uow:
-            flip = uow.changes.last_success(policy.target)
-            in_flight = in_flight or uow.changes.in_flight(policy.target)
         self._registry.publish(
             PolicyStatus(
                 policy=policy.ref,
@@ -309,7 +315,7 @@ class Evaluator:
                 desired=wanted.setting.name if wanted else "",
                 phase=phase_word(in_flight, evaluation, objection),
                 change_id=in_flight.id if in_flight else "",
-                last_flip=flip.ended_at if flip else None,
+                last_flip=memory.last_flip,
                 verdict=evaluation.words() if evaluation else "",
                 readings=tuple(readings.values()),
                 rule_version=f"{version.rule_set.name}@{version.version}",

@@ -25,7 +25,7 @@ def objection_to(
     now: datetime,
 ) -> Objection | None:
     """Return the first gate's No to switching a target to a setting now."""
-    with store.begin() as uow:
+    with store.read() as uow:
         history = uow.changes.ended_since(policy.target, since=now - HISTORY)
     return check(
         Proposal(

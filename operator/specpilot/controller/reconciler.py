@@ -11,14 +11,12 @@ from specpilot.controller.registry import Registry
 from specpilot.controller.targets import observe
 from specpilot.domain.changes import (
     ChangeKind,
-    ChangeReason,
     FlagChange,
     Phase,
     Transition,
     intent,
 )
 from specpilot.domain.lifecycle import Situation, Wait, decide
-from specpilot.domain.memory import PolicyMemory
 from specpilot.domain.policy import Policy
 from specpilot.domain.ports import Ask, Clock, Fleet, FleetError, Telemetry
 from specpilot.domain.readings import Readings
@@ -51,7 +49,7 @@ class Reconciler:
 
     def run(self) -> int:
         """Reconcile every open change once; return how many are still open."""
-        with self._store.begin() as uow:
+        with self._store.read() as uow:
             changes = uow.changes.open()
         if not changes:
             self._said.clear()
@@ -173,23 +171,24 @@ class Reconciler:
             fields = {"origin": state.declared, "base_template": state.user_template}
         moved = self._recorder.step(change, step, policy, **fields)
         log.info("%s: %s -> %s: %s", change.id, change.phase, moved.phase, moved.message)
-        if moved.phase.ended and moved.kind is ChangeKind.PROBE:
-            self._remember_probe(moved)
+        if moved.phase.ended:
+            self._remember_end(moved)
         return moved
 
-    def _remember_probe(self, change: FlagChange) -> None:
-        """Back off after a probe that lost; a probe cut short says nothing."""
+    def _remember_end(self, change: FlagChange) -> None:
+        """Note the flip; back off after a probe that lost. A probe cut short says nothing."""
         with self._store.begin() as uow:
-            memory = uow.memory.get(change.policy.uid) or PolicyMemory()
-            lost = change.phase is Phase.ROLLED_BACK or change.reason is ChangeReason.PROBE_LOST
-            uow.memory.put(
-                change.policy.uid,
-                replace(
+            memory = uow.memory.get(change.policy.uid)
+            if change.phase is Phase.SUCCEEDED:
+                memory = replace(memory, last_flip=change.ended_at)
+            if change.kind is ChangeKind.PROBE and change.phase is not Phase.REJECTED:
+                lost = change.phase is Phase.ROLLED_BACK
+                memory = replace(
                     memory,
                     probes_lost=memory.probes_lost + 1 if lost else 0,
                     last_probe_ended=change.ended_at,
-                ),
-            )
+                )
+            uow.memory.put(change.policy.uid, memory)
 
     def _act(self, change: FlagChange, canary_replicas: int, state: TargetState) -> None:
         if state.problem is not None and state.problem.reason in {

@@ -4,9 +4,10 @@ Either all three are there or none is. A step that another process already wrote
 revision of the change, and nothing of it is written twice.
 """
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
+from specpilot.alerts.messages import compose
 from specpilot.domain.audit import AuditDraft
 from specpilot.domain.changes import (
     ChangeKind,
@@ -20,6 +21,7 @@ from specpilot.domain.changes import (
 from specpilot.domain.policy import Event, Policy
 from specpilot.domain.ports import Clock
 from specpilot.store import Store, UnitOfWork
+from specpilot.store.codec import change_to_plain, declared_to_plain, evidence_to_plain
 
 
 def events(change: FlagChange) -> tuple[Event, ...]:
@@ -44,36 +46,6 @@ def events(change: FlagChange) -> tuple[Event, ...]:
             return ()
 
 
-def evidence_data(evidence: tuple[Evidence, ...]) -> tuple[dict[str, Any], ...]:
-    """Evidence as plain data, without what is empty."""
-    found = []
-    for item in evidence:
-        data = asdict(item)
-        if item.at is not None:
-            data["at"] = item.at.isoformat()
-        found.append({k: v for k, v in data.items() if v not in ("", None) or k == "value"})
-    return tuple(found)
-
-
-def change_data(change: FlagChange) -> dict[str, Any]:
-    """What an alert or a machine is told of a change; stable, documented with the alerts."""
-    return {
-        "change": change.id,
-        "kind": str(change.kind),
-        "policy": str(change.policy),
-        "target": str(change.target),
-        "from": change.origin.setting,
-        "to": change.wanted.setting,
-        "rule": str(change.rule),
-        "phase": str(change.phase),
-        "reason": str(change.reason),
-        "message": change.message,
-        "evidence": list(evidence_data(change.evidence)),
-        "started": change.created_at.isoformat(),
-        "at": change.phase_since.isoformat(),
-    }
-
-
 class Recorder:
     """The only writer of flag changes."""
 
@@ -88,9 +60,10 @@ class Recorder:
             TargetBusyError: The target has a change that has not ended.
         """
         with self._store.begin() as uow:
-            stored = uow.changes.add(change)
-            self._write(uow, stored, policy, actor=str(change.rule) or "probe", previous=None)
-        return stored
+            uow.changes.add(change)
+            actor = f"rule:{change.rule}" if change.kind is ChangeKind.RULE else "probe"
+            self._write(uow, change, policy, actor=actor, previous=None)
+        return change
 
     def step(
         self,
@@ -148,11 +121,14 @@ class Recorder:
                 target=str(change.target),
                 change_id=change.id,
                 step=change.step,
-                before={"phase": str(previous or ""), "setting": change.origin.setting},
-                after={"phase": str(change.phase), "setting": change.wanted.setting},
+                before={"phase": str(previous or ""), **declared_to_plain(change.origin)},
+                after={"phase": str(change.phase), **declared_to_plain(change.wanted)},
                 reason=str(change.reason),
                 message=change.message,
-                evidence=evidence_data(evidence or (change.evidence if previous is None else ())),
+                evidence=tuple(
+                    evidence_to_plain(e)
+                    for e in evidence or (change.evidence if previous is None else ())
+                ),
                 mode=str(policy.mode) if policy is not None else "",
             ),
             at=now,
@@ -167,6 +143,6 @@ class Recorder:
                     dedupe_key=f"{change.id}/{change.step}/{event}/{route.channel}",
                     channel=f"{policy.ref.namespace}/{route.channel}",
                     event=str(event),
-                    payload={"event": str(event), **change_data(change)},
+                    payload=compose(event, change_to_plain(change), at=now).payload,
                     at=now,
                 )

@@ -21,11 +21,15 @@ class Rulebook:
         Raises:
             RuleSetError: There is none, it does not compile, or it does not fit the policy.
         """
-        with self._store.begin() as uow:
+        with self._store.read() as uow:
             version = (
-                uow.rules.latest(policy.ref.namespace, policy.rule_set)
+                uow.rules.latest(namespace=policy.ref.namespace, name=policy.rule_set)
                 if policy.rule_version is None
-                else uow.rules.get(policy.ref.namespace, policy.rule_set, policy.rule_version)
+                else uow.rules.get(
+                    namespace=policy.ref.namespace,
+                    name=policy.rule_set,
+                    version=policy.rule_version,
+                )
             )
         if version is None:
             pinned = "" if policy.rule_version is None else f" version {policy.rule_version}"

@@ -80,10 +80,12 @@ class CompiledRuleSet:
         self.rule_set = rule_set
         self._conditions: dict[str, Condition] = {}
         faults = []
+        names: set[str] = set()
         for rule in rule_set.rules:
-            if rule.name in self._conditions:
+            if rule.name in names:
                 faults.append(f"rule {rule.name}: the name is used twice; rename one")
                 continue
+            names.add(rule.name)
             try:
                 self._conditions[rule.name] = Condition(rule.when, parameters=rule_set.parameters)
             except ConditionError as error:

@@ -25,6 +25,7 @@ class PolicyMemory:
         last_speculating: Last setting that ran and speculates; what a probe tries.
         probes_lost: Probes lost in a row.
         last_probe_ended: When the last one ended.
+        last_flip: When a change of this policy last succeeded.
         advised: Identity of the advice recorded last, so that it is recorded once.
         signals_lost: Since when no rule could be judged for want of data; None while it can.
         signals_lost_alerted: Whether that has been alerted.
@@ -37,6 +38,7 @@ class PolicyMemory:
     last_speculating: str = ""
     probes_lost: int = 0
     last_probe_ended: datetime | None = None
+    last_flip: datetime | None = None
     advised: str = ""
     signals_lost: datetime | None = None
     signals_lost_alerted: bool = False

@@ -1,0 +1,115 @@
+"""Gates: each objection in its case, in the order a user can act on."""
+
+import itertools
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specpilot.domain.changes import ChangeKind, FlagChange, Phase
+from specpilot.domain.gates import GateReason, Proposal, check
+from specpilot.domain.policy import Limits, Mode
+from specpilot.domain.targets import Problem, TargetProblem
+from tests.unit.domain.builders import NEW, NGRAM, OLD, at, change, policy, replica, state
+
+TWO = state(OLD, replica("a", OLD), replica("b", OLD))
+LIMITS = Limits(cooldown=timedelta(minutes=10), flips_per_hour=2, flips_per_day=4)
+
+
+def proposal(**fields: Any) -> Proposal:
+    base: dict[str, Any] = {
+        "policy": policy(limits=LIMITS), "state": TWO, "setting": NGRAM, "refused": "",
+        "kind": ChangeKind.RULE, "history": (), "frozen": "", "now": at(0),
+    }  # fmt: skip
+    return Proposal(**(base | fields))
+
+
+def ended(
+    phase: Phase, minutes_ago: float, *, kind: ChangeKind = ChangeKind.RULE, to: str = "off"
+) -> FlagChange:
+    when = at(-60 * minutes_ago)
+    return change(phase, kind=kind, ended_at=when, created_at=when, wanted=replace(NEW, setting=to))
+
+
+@dataclass(frozen=True)
+class Case:
+    reason: str
+    want: GateReason | None
+    fields: dict[str, Any] = field(default_factory=dict)
+    says: str = ""
+
+
+P = Problem(reason=TargetProblem.NOT_WIRED, message="add this env")
+CASES = [
+    Case("nothing objects", None),
+    Case("mode Off", GateReason.MODE_OFF, {"policy": policy(mode=Mode.OFF)}),
+    Case("paused", GateReason.PAUSED, {"policy": policy(paused=True)}, "spec.paused"),
+    Case("the target cannot be steered", GateReason.TARGET_PROBLEM,
+         {"state": state(OLD, problem=P)}, "add this env"),
+    Case("another roll is under way", GateReason.ROLLOUT_IN_PROGRESS,
+         {"state": replace(TWO, rolling="1 of 2 updated")}, "1 of 2"),
+    Case("a roll is held", GateReason.ROLLOUT_IN_PROGRESS, {"state": replace(TWO, halted=True)}),
+    Case("nothing to compare with", GateReason.NO_REPLICAS,
+         {"state": state(OLD, replica("a", OLD, ready=False))}),
+    Case("the engine version cannot run it", GateReason.SETTING_REFUSED,
+         {"refused": "needs 0.24"}, "needs 0.24"),
+    Case("a freeze window", GateReason.FROZEN, {"frozen": "frozen until Monday"}, "Monday"),
+    Case("cooling down after a flip", GateReason.COOLDOWN,
+         {"history": [ended(Phase.SUCCEEDED, 5)]}, "300 s"),
+    Case("cooled down", None, {"history": [ended(Phase.SUCCEEDED, 10)]}),
+    Case("a rollback cools down too", GateReason.COOLDOWN,
+         {"history": [ended(Phase.ROLLED_BACK, 5)]}),
+    Case("advice does not", None, {"history": [ended(Phase.ADVISED, 1)]}),
+    Case("a setting that failed is not tried at once", GateReason.RECENTLY_FAILED,
+         {"history": [ended(Phase.ROLLED_BACK, 15, to="ngram")]}),
+    Case("... its wait doubles with each failure", GateReason.RECENTLY_FAILED,
+         {"history": [ended(Phase.ROLLED_BACK, 30, to="ngram"),
+                      ended(Phase.ROLLED_BACK, 600, to="ngram")]}, "2 time"),
+    Case("... and ends", None, {"history": [ended(Phase.ROLLED_BACK, 21, to="ngram")]}),
+    Case("... a success in between forgives the older one", None,
+         {"policy": policy(limits=replace(LIMITS, flips_per_hour=9)),
+          "history": [ended(Phase.SUCCEEDED, 15, to="ngram"),
+                      ended(Phase.ROLLED_BACK, 19, to="ngram")]}),
+    Case("flips of the hour are spent", GateReason.BUDGET_SPENT,
+         {"history": [ended(Phase.SUCCEEDED, 20), ended(Phase.SUCCEEDED, 50)]}, "flipsPerHour"),
+    Case("flips of the day are spent", GateReason.BUDGET_SPENT,
+         {"history": [ended(Phase.SUCCEEDED, 60 * h) for h in (2, 4, 6, 8)]}, "flipsPerDay"),
+    Case("probes have a budget of their own", None,
+         {"kind": ChangeKind.PROBE,
+          "history": [ended(Phase.SUCCEEDED, 20), ended(Phase.SUCCEEDED, 50)]}),
+    Case("a probe that lost is no flip", None,
+         {"history": [ended(Phase.ROLLED_BACK, m, kind=ChangeKind.PROBE) for m in (15, 30, 45)]}),
+    Case("the only replica would have to stop", GateReason.NEEDS_DOWNTIME,
+         {"state": state(OLD, replica("a", OLD), can_add_replica=False)}, "allowDowntime"),
+    Case("... which the user accepts", None,
+         {"state": state(OLD, replica("a", OLD), can_add_replica=False),
+          "policy": policy(allow_downtime=True)}),
+    Case("... or another can stand in", None, {"state": state(OLD, replica("a", OLD))}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.reason)
+def test_gate(case: Case) -> None:
+    found = check(proposal(**case.fields))
+    assert (found.reason if found else None) is case.want, f"{case.reason}: {found}"
+    assert case.says in (found.message if found else "")
+
+
+@given(gaps=st.lists(st.floats(0.1, 400), min_size=1, max_size=200))
+def test_no_sequence_of_wishes_makes_more_flips_than_the_budget(gaps: list[float]) -> None:
+    """Whenever a flip is wished for, the gates keep it to the cooldown and both budgets."""
+    minute, done = 0.0, []
+    history: list[FlagChange] = []
+    for gap in gaps:
+        minute += gap
+        if check(proposal(history=tuple(reversed(history)), now=at(60 * minute))) is None:
+            done.append(minute)
+            when = at(60 * minute)
+            history.append(change(Phase.SUCCEEDED, ended_at=when, created_at=when))
+    for span, most in ((60, LIMITS.flips_per_hour), (24 * 60, LIMITS.flips_per_day)):
+        for start in done:
+            assert sum(start <= m < start + span for m in done) <= most
+    assert all(b - a >= 10 - 1e-6 for a, b in itertools.pairwise(done))

@@ -1,0 +1,277 @@
+"""The steps of a flag change: a table of situations, and a walk through random ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specpilot.domain.changes import (
+    ABORTING,
+    ChangeKind,
+    ChangeReason,
+    Extent,
+    FlagChange,
+    IllegalTransitionError,
+    Phase,
+    Transition,
+    advance,
+    intent,
+)
+from specpilot.domain.lifecycle import Answer, Decision, Situation, Wait, decide
+from specpilot.domain.policy import Guardrail, Mode, Policy
+from specpilot.domain.readings import Reading, Readings
+from specpilot.domain.settings import Declared
+from specpilot.domain.targets import Problem, TargetProblem, TargetState
+from tests.unit.domain.builders import NEW, OLD, at, change, policy, replica, slices, state
+
+A_NEW = replica("a", NEW)
+B_OLD = replica("b", OLD)
+CANARIED = state(NEW, A_NEW, B_OLD, halted=True)
+GONE = Problem(reason=TargetProblem.NOT_FOUND, message="no such workload")
+CUT = Problem(reason=TargetProblem.UNREACHABLE, message="the API server does not answer")
+OTHER = Declared(setting="unrecognised", config='{"method":"eagle"}', change_id="")
+
+
+@dataclass(frozen=True)
+class Case:
+    reason: str
+    change: FlagChange
+    state: TargetState = CANARIED
+    policy: Policy | None = field(default_factory=policy)
+    seconds: float = 5
+    want: tuple[Phase, ChangeReason] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def probe(phase: Phase, **fields: Any) -> FlagChange:
+    return change(phase, kind=ChangeKind.PROBE, origin=NEW, wanted=OLD, **fields)
+
+
+RAIL = policy(guardrails=(Guardrail(signal="e2e_p99", max_value=4.0),))
+CASES = [
+    # --- waiting for a person
+    Case("approve mode waits", change(Phase.PENDING), policy=policy(mode=Mode.APPROVE)),
+    Case("an approval starts it", change(Phase.PENDING), policy=policy(mode=Mode.APPROVE),
+         extra={"decision": Decision(answer=Answer.APPROVE, by="ann")},
+         want=(Phase.CANARY, ChangeReason.APPROVED)),
+    Case("an approval waits for the gates", change(Phase.PENDING),
+         policy=policy(mode=Mode.APPROVE),
+         extra={"decision": Decision(answer=Answer.APPROVE, by="ann"), "objection": "frozen"}),
+    Case("a rejection ends it", change(Phase.PENDING), policy=policy(mode=Mode.APPROVE),
+         extra={"decision": Decision(answer=Answer.REJECT, by="ann")},
+         want=(Phase.REJECTED, ChangeReason.REJECTED)),
+    Case("nobody decides: it expires", change(Phase.PENDING), policy=policy(mode=Mode.APPROVE),
+         seconds=86_401, want=(Phase.EXPIRED, ChangeReason.EXPIRED)),
+    Case("a policy set to Auto meanwhile needs no approval", change(Phase.PENDING),
+         want=(Phase.CANARY, ChangeReason.RULE_FIRED)),
+    Case("a deleted policy ends a pending change", change(Phase.PENDING), policy=None,
+         want=(Phase.ABORTED, ChangeReason.POLICY_DELETED)),
+    # --- canary
+    Case("no replica yet: wait", change(seen_applied=False), state=state(OLD, B_OLD)),
+    Case("a ready canary is analysed", change(),
+         want=(Phase.ANALYSING, ChangeReason.CANARY_READY)),
+    Case("a canary that is loading is waited for", change(),
+         state=state(NEW, replica("a", NEW, ready=False), B_OLD)),
+    Case("... but not for ever", change(), seconds=121,
+         state=state(NEW, replica("a", NEW, ready=False), B_OLD),
+         want=(Phase.ROLLING_BACK, ChangeReason.READY_DEADLINE)),
+    Case("a canary that crash-loops is undone", change(),
+         state=state(NEW, replica("a", NEW, ready=False, restarts=2, failure="exit 2"), B_OLD),
+         want=(Phase.ROLLING_BACK, ChangeReason.REPLICA_FAILED)),
+    Case("a canary that no GPU has room for is waited for", change(),
+         state=state(NEW, replica("a", NEW, ready=False, failure="Unschedulable"), B_OLD)),
+    Case("a lost node says nothing about the setting", change(),
+         state=state(NEW, replica("a", NEW, ready=False, restarts=3, failure="node lost",
+                                  lost=True), B_OLD)),
+    Case("a terminating replica is no canary", change(),
+         state=state(NEW, replica("a", NEW, terminating=True), B_OLD)),
+    # --- interruptions
+    Case("a user's own edit ends ours", change(), state=replace(CANARIED, user_template="t2"),
+         want=(Phase.ROLLING_BACK, ChangeReason.EDITED_BY_USER)),
+    Case("an edit before ours was seen applied is no interruption",
+         change(seen_applied=False), state=replace(CANARIED, user_template="t2", replicas=(B_OLD,)),
+         ),
+    Case("our value replaced by somebody: never fight", change(),
+         state=replace(CANARIED, declared=OTHER),
+         want=(Phase.ROLLING_BACK, ChangeReason.CONTESTED)),
+    Case("policy deleted in mid-flip: back to a known setting", change(), policy=None,
+         want=(Phase.ROLLING_BACK, ChangeReason.POLICY_DELETED)),
+    Case("mode Off in mid-flip: back to a known setting", change(), policy=policy(mode=Mode.OFF),
+         want=(Phase.ROLLING_BACK, ChangeReason.POLICY_OFF)),
+    Case("a pause lets a change in flight end", change(), policy=policy(paused=True),
+         want=(Phase.ANALYSING, ChangeReason.CANARY_READY)),
+    Case("the target is gone", change(), state=state(OLD, problem=GONE),
+         want=(Phase.ROLLING_BACK, ChangeReason.TARGET_GONE)),
+    Case("the API is away: hold", change(), state=state(OLD, problem=CUT)),
+    # --- analysis
+    Case("time and data enough: promote", change(Phase.ANALYSING, slices=slices(0.9, 0.91, 0.9)),
+         seconds=60, want=(Phase.PROMOTING, ChangeReason.ANALYSIS_PASSED)),
+    Case("time without data is not enough", change(Phase.ANALYSING), seconds=600),
+    Case("data without time is not enough",
+         change(Phase.ANALYSING, slices=slices(0.9, 0.91, 0.9)), seconds=30),
+    Case("too few requests are not enough",
+         change(Phase.ANALYSING, slices=slices(0.9, 0.9, requests=2)), seconds=90),
+    Case("patience ends, undone as inconclusive", change(Phase.ANALYSING), seconds=1801,
+         want=(Phase.ROLLING_BACK, ChangeReason.INCONCLUSIVE)),
+    Case("slower than the others beyond the guardrail",
+         change(Phase.ANALYSING, slices=slices(1.4, 1.41, 1.39)), seconds=30,
+         want=(Phase.ROLLING_BACK, ChangeReason.GUARDRAIL_BROKEN)),
+    Case("slower, but within the guardrail",
+         change(Phase.ANALYSING, slices=slices(1.05, 1.04, 1.06)), seconds=60,
+         want=(Phase.PROMOTING, ChangeReason.ANALYSIS_PASSED)),
+    Case("noise does not break a guardrail",
+         change(Phase.ANALYSING, slices=slices(2.0, 0.8, 1.5)), seconds=30),
+    Case("an absolute bound is broken", change(Phase.ANALYSING), policy=RAIL, seconds=30,
+         extra={"canary": Readings.of([Reading(signal="e2e_p99", value=6, low=5, high=10)])},
+         want=(Phase.ROLLING_BACK, ChangeReason.GUARDRAIL_BROKEN)),
+    Case("a quantile whose bucket straddles the bound does not break it",
+         change(Phase.ANALYSING), policy=RAIL, seconds=30,
+         extra={"canary": Readings.of([Reading(signal="e2e_p99", value=5, low=2.5, high=10)])}),
+    Case("an Unknown guardrail breaks nothing", change(Phase.ANALYSING), policy=RAIL, seconds=30),
+    # --- probe
+    Case("a probe that wins is kept before its time",
+         probe(Phase.ANALYSING, slices=slices(0.7, 0.71, 0.7, drafts=90)),
+         state=state(OLD, replica("a", OLD), replica("b", NEW)), seconds=30,
+         want=(Phase.PROMOTING, ChangeReason.PROBE_WON)),
+    Case("not failing is not winning",
+         probe(Phase.ANALYSING, slices=slices(1.0, 1.01, 0.99, drafts=90)),
+         state=state(OLD, replica("a", OLD), replica("b", NEW)), seconds=30,
+         want=(Phase.ROLLING_BACK, ChangeReason.PROBE_LOST)),
+    Case("a probe with too few drafts waits",
+         probe(Phase.ANALYSING, slices=slices(0.7, 0.71, 0.7, drafts=3)),
+         state=state(OLD, replica("a", OLD), replica("b", NEW)), seconds=30),
+    # --- promotion, watching, rolling back
+    Case("half rolled out: wait", change(Phase.PROMOTING), state=state(NEW, A_NEW, B_OLD)),
+    Case("all run it: watch", change(Phase.PROMOTING),
+         state=state(NEW, A_NEW, replica("b", NEW)),
+         want=(Phase.WATCHING, ChangeReason.ROLLED_OUT)),
+    Case("a replica that breaks while the rest rolls", change(Phase.PROMOTING),
+         state=state(NEW, A_NEW, replica("b", NEW, ready=False, restarts=1, failure="exit 1")),
+         want=(Phase.ROLLING_BACK, ChangeReason.REPLICA_FAILED)),
+    Case("watched long enough", change(Phase.WATCHING), state=state(NEW, A_NEW), seconds=60,
+         want=(Phase.SUCCEEDED, ChangeReason.SETTLED)),
+    Case("a user's edit while it is watched is theirs to make", change(Phase.WATCHING),
+         state=state(NEW, A_NEW, user_template="t2"), seconds=10),
+    Case("still on the way back", change(Phase.ROLLING_BACK, undo_reason=ChangeReason.PROBE_LOST),
+         state=state(OLD, A_NEW, B_OLD)),
+    Case("back", change(Phase.ROLLING_BACK, undo_reason=ChangeReason.GUARDRAIL_BROKEN),
+         state=state(OLD, B_OLD), want=(Phase.ROLLED_BACK, ChangeReason.GUARDRAIL_BROKEN)),
+    Case("back, though the user's own edit does not start",
+         change(Phase.ROLLING_BACK, undo_reason=ChangeReason.EDITED_BY_USER),
+         state=state(OLD, replica("c", OLD, ready=False, failure="ImagePullBackOff"),
+                     user_template="t2"),
+         want=(Phase.ABORTED, ChangeReason.EDITED_BY_USER)),
+    Case("held after the first replicas is not back",
+         change(Phase.ROLLING_BACK, undo_reason=ChangeReason.PROBE_LOST),
+         state=state(OLD, B_OLD, halted=True)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.reason)
+def test_step(case: Case) -> None:
+    step = decide(
+        case.change,
+        Situation(policy=case.policy, state=case.state, now=at(case.seconds), **case.extra),
+    )
+    if case.want is None:
+        assert isinstance(step, Wait), f"{case.reason}: {step}"
+        assert step.message
+    else:
+        assert isinstance(step, Transition), f"{case.reason}: {step}"
+        assert (step.to, step.reason) == case.want, f"{case.reason}: {step.message}"
+        advance(case.change, step, now=at(case.seconds))  # and it is a legal one
+
+
+def test_what_is_asked_of_the_workload_follows_from_the_phase() -> None:
+    asked = {
+        p: intent(change(p), canary_replicas=1, present=NEW)
+        for p in Phase
+    }  # fmt: skip
+    wanted = {p: (i.declared, i.extent) for p, i in asked.items() if i is not None}
+    assert wanted == {
+        Phase.CANARY: (NEW, Extent.CANARY),
+        Phase.ANALYSING: (NEW, Extent.CANARY),
+        Phase.PROMOTING: (NEW, Extent.ALL),
+        Phase.WATCHING: (NEW, Extent.ALL),
+        Phase.ROLLING_BACK: (OLD, Extent.ALL),
+    }
+
+
+def test_rolling_back_leaves_what_somebody_else_put_there() -> None:
+    undone = change(Phase.ROLLING_BACK, undo_reason=ChangeReason.CONTESTED)
+    asked = intent(undone, canary_replicas=1, present=OTHER)
+    assert asked is not None
+    assert asked.declared == OTHER
+
+
+def test_an_illegal_step_is_refused() -> None:
+    step = Transition(to=Phase.SUCCEEDED, reason=ChangeReason.SETTLED, message="")
+    with pytest.raises(IllegalTransitionError):
+        advance(change(Phase.CANARY), step, now=at(1))
+
+
+replicas = st.builds(
+    lambda name, new, ready, restarts, failure, going: replica(
+        name, NEW if new else OLD, ready=ready, restarts=restarts, failure=failure,
+        terminating=going,
+    ),
+    name=st.sampled_from("abcd"), new=st.booleans(), ready=st.booleans(),
+    restarts=st.integers(0, 2), failure=st.sampled_from(["", "exit 1"]), going=st.booleans(),
+)  # fmt: skip
+states = st.builds(
+    lambda declared, some, template, problem, rolling, halted: state(
+        declared, *some, user_template=template, problem=problem, rolling=rolling, halted=halted
+    ),
+    declared=st.sampled_from([NEW, OLD, OTHER]), some=st.lists(replicas, max_size=4),
+    template=st.sampled_from(["t1", "t2"]), problem=st.sampled_from([None, None, None, GONE, CUT]),
+    rolling=st.sampled_from(["", "1 of 2 updated"]), halted=st.booleans(),
+)  # fmt: skip
+policies = st.sampled_from([policy(), policy(), policy(), policy(mode=Mode.OFF), None, RAIL])
+
+
+@settings(max_examples=300)
+@given(
+    walk=st.lists(st.tuples(states, policies, st.floats(0, 400)), max_size=20),
+    probing=st.booleans(),
+)
+def test_no_walk_takes_an_illegal_step(
+    walk: Sequence[tuple[TargetState, Policy | None, float]], probing: bool
+) -> None:
+    """Whatever is seen in whatever order: legal steps only, a record number each, a known end."""
+    now = 0.0
+    current = change(kind=ChangeKind.PROBE if probing else ChangeKind.RULE)
+    for seen, steering, seconds in walk:
+        now += seconds
+        situation = Situation(policy=steering, state=seen, now=at(now))
+        while not current.phase.ended:
+            step = decide(current, situation)
+            if isinstance(step, Wait):
+                break
+            before, current = current, advance(current, step, now=at(now))
+            assert current.step == before.step + 1
+            if current.phase is Phase.SUCCEEDED:
+                assert not seen.problem
+            if current.phase is Phase.ROLLED_BACK:
+                assert current.undo_reason not in ABORTING
+        assert current.phase.ended == (current.ended_at is not None)
+
+
+@given(seen=states, steering=policies)
+def test_what_is_not_known_undoes_nothing(seen: TargetState, steering: Policy | None) -> None:
+    """With the API away every phase in flight holds, however long."""
+    if steering is None or steering.mode is Mode.OFF:
+        return
+    for phase in (Phase.CANARY, Phase.ANALYSING, Phase.PROMOTING, Phase.WATCHING):
+        step = decide(
+            change(phase, slices=slices(1.4, 1.4, 1.4)),
+            Situation(
+                policy=steering,
+                state=replace(seen, problem=CUT),
+                now=at(0) + timedelta(days=3),
+            ),
+        )
+        assert isinstance(step, Wait)
