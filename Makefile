@@ -1,0 +1,50 @@
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SEED ?= 1
+JSON ?=
+PYTEST_ARGS ?=
+
+.PHONY: help install demo demo-vllm demo-cluster test test-unit test-engine check format cluster-tools clean
+
+help: ## Show this help
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+$(VENV)/.installed: pyproject.toml constraints.txt scripts/bootstrap.sh
+	@PYTHON="$(PYTHON)" scripts/bootstrap.sh $(VENV)
+
+install: $(VENV)/.installed ## Set up .venv with everything pinned
+
+demo: install ## The main job, live, on this machine: no cluster, no GPU (SEED=7, JSON=path)
+	@$(BIN)/specpilot demo --seed $(SEED) $(if $(JSON),--json $(JSON))
+
+demo-vllm: install ## The main job on two real vLLM servers on CPU (installs vLLM: 6 GB of disk)
+	@$(BIN)/python scripts/engine/install.py
+	@$(BIN)/specpilot demo-vllm --engine "$$($(BIN)/python scripts/engine/install.py --path)"
+
+demo-cluster: install cluster-tools ## The main job on a real Kubernetes control plane, with helm and kubectl
+	@$(BIN)/python -m tests.cluster.demo
+
+cluster-tools: install ## Build the real control plane, Prometheus and Helm (about 12 minutes, once)
+	@$(BIN)/python -m tests.cluster.build
+
+check: install ## Format, lint, types, layers
+	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+format: install ## Format and sort imports
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+test: check cluster-tools ## Everything: unit, integration and cluster tests
+	@$(BIN)/pytest -m "not engine" $(PYTEST_ARGS)
+
+test-unit: install ## The quick ones
+	@$(BIN)/pytest tests/unit $(PYTEST_ARGS)
+
+test-engine: install ## The simulator's contract against the real vLLM, and one real flip
+	@$(BIN)/python scripts/engine/install.py
+	@$(BIN)/pytest -m engine $(PYTEST_ARGS)
+
+clean: ## Remove what was made in the checkout (not the caches outside it)
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
