@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from specpilot.controller.gatekeeper import objection_to
-from specpilot.controller.recorder import Recorder
-from specpilot.controller.registry import PolicyStatus, Registry
+from specpilot.controller.parts import Parts
+from specpilot.controller.registry import PolicyStatus
 from specpilot.controller.rulebook import Rulebook
 from specpilot.controller.status import conditions, duplicate, phase_word, without_rules
-from specpilot.controller.targets import active_setting, observe
+from specpilot.controller.targets import active_setting, in_force, observe
 from specpilot.domain.changes import (
     ChangeKind,
     ChangeReason,
@@ -29,14 +29,14 @@ from specpilot.domain.evaluation import Evaluation, RuleSetError
 from specpilot.domain.gates import GateReason, Objection
 from specpilot.domain.memory import PolicyMemory
 from specpilot.domain.policy import Event, Mode, Policy
-from specpilot.domain.ports import Ask, Clock, Fleet, Telemetry
+from specpilot.domain.ports import Ask
 from specpilot.domain.probing import candidate, contradicted, due_at
 from specpilot.domain.readings import Readings
 from specpilot.domain.rules import RuleSetVersion
 from specpilot.domain.settings import UNRECOGNISED, Declared, Setting
 from specpilot.domain.targets import Replica, TargetState
 from specpilot.engines import render
-from specpilot.store import Store, TargetBusyError
+from specpilot.store import TargetBusyError
 
 log = logging.getLogger(__name__)
 
@@ -67,23 +67,14 @@ def remember_active(memory: PolicyMemory, active: Setting, *, now: datetime) -> 
 class Evaluator:
     """Decides what to propose."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        fleet: Fleet,
-        telemetry: Telemetry,
-        registry: Registry,
-        recorder: Recorder,
-        clock: Clock,
-    ) -> None:
-        self._store = store
-        self._fleet = fleet
-        self._telemetry = telemetry
-        self._registry = registry
-        self._recorder = recorder
-        self._clock = clock
-        self._rulebook = Rulebook(store)
+    def __init__(self, parts: Parts) -> None:
+        self._store = parts.store
+        self._fleet = parts.fleet
+        self._telemetry = parts.telemetry
+        self._registry = parts.registry
+        self._recorder = parts.recorder
+        self._clock = parts.clock
+        self._rulebook = Rulebook(parts.store)
 
     def tick(self) -> None:
         """Evaluate every policy once."""
@@ -97,11 +88,13 @@ class Evaluator:
             else:
                 self._registry.publish(duplicate(policy, owner))
         states = {p.ref.uid: observe(self._fleet, p.target) for p in mine}
-        self._telemetry.track([r for s in states.values() for r in s.live()])
-        answers = self._telemetry.collect([_ask(p, states[p.ref.uid], now=now) for p in mine])
         with self._store.read() as uow:
             memories = uow.memory.get_many([p.ref.uid for p in mine])
             in_flight = {c.target.key: c for c in uow.changes.open()}
+        self._telemetry.track([r for s in states.values() for r in s.live()])
+        answers = self._telemetry.collect(
+            [_ask(p, states[p.ref.uid], in_flight.get(p.target.key), now=now) for p in mine]
+        )
         after: dict[str, PolicyMemory] = {}
         for policy in mine:
             uid = policy.ref.uid
@@ -142,7 +135,9 @@ class Evaluator:
         if state.problem is not None:
             self._publish(policy, state, readings, version, memory=memory, in_flight=in_flight)
             return memory
-        active = active_setting(policy, state)
+        active = active_setting(
+            policy, in_force(state, in_flight), engine_version=state.engine_version
+        )
         if in_flight is None:
             memory = remember_active(memory, active, now=now)
         evaluation = rules.evaluate(
@@ -324,8 +319,8 @@ class Evaluator:
         )
 
 
-def _ask(policy: Policy, state: TargetState, *, now: datetime) -> Ask:
-    replicas: Sequence[Replica] = [r for r in state.arm(state.declared) if r.ready]
+def _ask(policy: Policy, state: TargetState, in_flight: FlagChange | None, *, now: datetime) -> Ask:
+    replicas: Sequence[Replica] = [r for r in state.arm(in_force(state, in_flight)) if r.ready]
     return Ask(
         key=policy.ref.uid,
         target=policy.target,

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from specpilot.controller.analysis import arms, make_slice, next_slice, slice_asks
 from specpilot.controller.gatekeeper import objection_to
-from specpilot.controller.recorder import Recorder
-from specpilot.controller.registry import Registry
+from specpilot.controller.parts import Parts
 from specpilot.controller.targets import observe
 from specpilot.domain.changes import (
     ChangeKind,
+    ChangeReason,
     FlagChange,
     Phase,
     Transition,
@@ -18,33 +18,27 @@ from specpilot.domain.changes import (
 )
 from specpilot.domain.lifecycle import Situation, Wait, decide
 from specpilot.domain.policy import Policy
-from specpilot.domain.ports import Ask, Clock, Fleet, FleetError, Telemetry
+from specpilot.domain.ports import Ask, FleetError
 from specpilot.domain.readings import Readings
 from specpilot.domain.targets import TargetProblem, TargetState
-from specpilot.store import ConcurrentUpdateError, Store
+from specpilot.store import ConcurrentUpdateError
 
 log = logging.getLogger(__name__)
+
+
+_DECIDED = frozenset({ChangeReason.APPROVED, ChangeReason.REJECTED})
 
 
 class Reconciler:
     """Moves every open change one step, or says what it waits for."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        fleet: Fleet,
-        telemetry: Telemetry,
-        registry: Registry,
-        recorder: Recorder,
-        clock: Clock,
-    ) -> None:
-        self._store = store
-        self._fleet = fleet
-        self._telemetry = telemetry
-        self._registry = registry
-        self._recorder = recorder
-        self._clock = clock
+    def __init__(self, parts: Parts) -> None:
+        self._store = parts.store
+        self._fleet = parts.fleet
+        self._telemetry = parts.telemetry
+        self._registry = parts.registry
+        self._recorder = parts.recorder
+        self._clock = parts.clock
         self._said: dict[str, str] = {}
 
     def run(self) -> int:
@@ -169,6 +163,8 @@ class Reconciler:
         if change.phase is Phase.PENDING and step.to is Phase.CANARY:
             # The user may have edited the workload while the proposal waited.
             fields = {"origin": state.declared, "base_template": state.user_template}
+        if change.phase is Phase.PENDING and step.reason in _DECIDED:
+            fields["decided_by"] = step.actor
         moved = self._recorder.step(change, step, policy, **fields)
         log.info("%s: %s -> %s: %s", change.id, change.phase, moved.phase, moved.message)
         if moved.phase.ended:

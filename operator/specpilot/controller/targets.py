@@ -1,8 +1,9 @@
 """Looking at a target the way every part of the controller does."""
 
+from specpilot.domain.changes import FlagChange, Phase
 from specpilot.domain.policy import Policy
 from specpilot.domain.ports import Fleet, FleetError
-from specpilot.domain.settings import OFF, UNRECOGNISED, Setting
+from specpilot.domain.settings import OFF, UNRECOGNISED, Declared, Setting
 from specpilot.domain.targets import Problem, TargetProblem, TargetRef, TargetState
 from specpilot.engines import render
 
@@ -17,10 +18,21 @@ def observe(fleet: Fleet, ref: TargetRef) -> TargetState:
         )
 
 
-def active_setting(policy: Policy, state: TargetState) -> Setting:
+def in_force(state: TargetState, in_flight: FlagChange | None) -> Declared:
+    """Return what most replicas run: in mid-canary that is not what the workload declares."""
+    if in_flight is not None and in_flight.phase in _TRIED:
+        return in_flight.origin
+    return state.declared
+
+
+_TRIED = frozenset({Phase.CANARY, Phase.ANALYSING, Phase.ROLLING_BACK})
+"""Phases in which the wanted setting is on trial and the old one is still in force."""
+
+
+def active_setting(policy: Policy, declared: Declared, *, engine_version: str) -> Setting:
     """Return which of the policy's settings runs, judged by what the engine was told."""
     for setting in policy.settings.values():
-        rendered = render(setting, version=state.engine_version)
-        if not rendered.refused and rendered.config == state.declared.config:
+        rendered = render(setting, version=engine_version)
+        if not rendered.refused and rendered.config == declared.config:
             return setting
-    return OFF if not state.declared.config else Setting(name=UNRECOGNISED, method=UNRECOGNISED)
+    return OFF if not declared.config else Setting(name=UNRECOGNISED, method=UNRECOGNISED)

@@ -1,0 +1,65 @@
+"""The entry point: the commands, and the one place where an expected error becomes words."""
+
+import logging
+import sys
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+
+from specpilot import __version__
+from specpilot.cli import audit, demo, local, resources
+from specpilot.domain.evaluation import RuleSetError
+from specpilot.domain.ports import FleetError
+from specpilot.fleets.local import LocalGroupError
+from specpilot.resources import ResourceError
+from specpilot.store import StoreError
+
+app = typer.Typer(
+    name="specpilot",
+    help="Decides from live measurements when speculative decoding pays, and switches it safely.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("local")(local.local)
+app.command("apply")(resources.apply)
+app.command("get")(resources.get)
+app.command("explain")(resources.explain)
+app.command("delete")(resources.delete)
+app.command("approve")(resources.approve)
+app.command("reject")(resources.reject)
+app.add_typer(audit.app, name="audit")
+app.command("demo")(demo.demo)
+
+EXPECTED = (ResourceError, RuleSetError, StoreError, LocalGroupError, FleetError, OSError)
+"""Errors whose message is all that a user needs."""
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(__version__)
+
+
+@app.callback()
+def _options(
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Log what is done, step by step."),
+) -> None:
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.WARNING,
+        format="%(message)s",
+        datefmt="[%X]",
+        handlers=[RichHandler(console=Console(stderr=True), show_path=False, markup=False)],
+    )
+    for noisy in ("httpx", "httpcore", "apscheduler", "alembic", "urllib3", "kubernetes"):
+        logging.getLogger(noisy).setLevel(logging.INFO if verbose else logging.WARNING)
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except EXPECTED as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,144 @@
+"""One machine: a fleet of local processes, direct scrape, and the same loop as in a cluster."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from specpilot.alerts import Dispatcher, make_client
+from specpilot.controller.evaluator import Evaluator
+from specpilot.controller.local_registry import LocalChannels, LocalRegistry, as_object
+from specpilot.controller.parts import Parts
+from specpilot.controller.reconciler import Reconciler
+from specpilot.controller.recorder import Recorder
+from specpilot.controller.runner import Runner, SystemClock
+from specpilot.domain.settings import Declared
+from specpilot.engines import arguments
+from specpilot.fleets.local import LocalFleet, LocalGroup, Supervision
+from specpilot.resources import LOCAL_NAMESPACE, local_fleet_from, read
+from specpilot.store import Resource, Store
+from specpilot.telemetry import AutoTelemetry, ScrapeTelemetry
+
+
+def group_of(resource: Resource, *, supervision: Supervision, initial: Declared) -> LocalGroup:
+    """Make the group of processes a LocalFleet describes.
+
+    Raises:
+        ResourceError: The spec is not valid.
+        LocalGroupError: The command or a path cannot be used on this machine.
+    """
+    spec = local_fleet_from(read(as_object(resource)))
+    gateway = spec.gateway
+    return LocalGroup(
+        name=resource.name,
+        command=spec.command,
+        replicas=spec.replicas,
+        ports=spec.ports,
+        host=spec.host,
+        gateway_host=gateway.host if gateway else "127.0.0.1",
+        gateway_port=gateway.port if gateway else 0,
+        env=spec.env,
+        replica_env=spec.replica_env,
+        cwd=Path(spec.cwd),
+        start_timeout=spec.start_timeout.total_seconds(),
+        stop_grace=spec.stop_grace.total_seconds(),
+        drain=spec.drain.total_seconds(),
+        engine_version=spec.engine_version,
+        surge=spec.surge,
+        initial=initial,
+        supervision=supervision,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often things happen, in seconds.
+
+    Attributes:
+        tick: Between evaluations.
+        reconcile: Between looks at open changes.
+        scrape: Between scrapes of a replica.
+    """
+
+    tick: float = 5.0
+    reconcile: float = 1.0
+    scrape: float = 2.0
+
+
+@dataclass(slots=True, kw_only=True)
+class LocalService:
+    """Everything `specpilot local` runs, started and stopped together.
+
+    Attributes:
+        store: The embedded store; groups, policies and channels come from it.
+        state_dir: Where the fleet keeps its state and logs.
+        pace: How often things happen.
+        supervision: How closely processes are watched.
+        initial: By group, what it runs when it is started for the first time; else off.
+    """
+
+    store: Store
+    state_dir: Path
+    pace: Pace = field(default_factory=Pace)
+    supervision: Supervision = field(default_factory=Supervision)
+    initial: Mapping[str, Declared] = field(default_factory=dict)
+    fleet: LocalFleet = field(init=False)
+    runner: Runner = field(init=False)
+    _stack: ExitStack = field(init=False, default_factory=ExitStack)
+
+    def __enter__(self) -> Self:
+        clock = SystemClock()
+        with self.store.read() as unit:
+            resources = unit.resources.list(kind="LocalFleet", namespace=LOCAL_NAMESPACE)
+        groups = [
+            group_of(
+                r,
+                supervision=self.supervision,
+                initial=self.initial.get(r.name, Declared()),
+            )
+            for r in resources
+        ]
+        with ExitStack() as stack:
+            self.fleet = stack.enter_context(
+                LocalFleet(groups, state_dir=self.state_dir, clock=clock, arguments=_arguments)
+            )
+            scrape = stack.enter_context(ScrapeTelemetry(clock=clock, interval_s=self.pace.scrape))
+            parts = Parts(
+                store=self.store,
+                fleet=self.fleet,
+                telemetry=AutoTelemetry(prometheus=None, scrape=scrape),
+                registry=LocalRegistry(store=self.store, clock=clock),
+                recorder=Recorder(store=self.store, clock=clock),
+                clock=clock,
+            )
+            dispatcher = Dispatcher(
+                store=self.store,
+                channels=LocalChannels(self.store),
+                client=stack.enter_context(make_client()),
+                clock=clock,
+            )
+            self.runner = stack.enter_context(
+                Runner(
+                    evaluator=Evaluator(parts),
+                    reconciler=Reconciler(parts),
+                    deliver=dispatcher.deliver_due,
+                    interval_s=self.pace.tick,
+                    pace_s=self.pace.reconcile,
+                )
+            )
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+
+def _arguments(declared: Declared, version: str) -> tuple[str, ...]:
+    return arguments(declared.config, version=version)

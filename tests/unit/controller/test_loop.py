@@ -1,0 +1,264 @@
+"""The loop on a real database with the world in memory: flips, holds, crashes, disputes."""
+
+import itertools
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from specpilot.domain.changes import ChangeKind, ChangeReason, Phase
+from specpilot.domain.lifecycle import Answer, Decision
+from specpilot.domain.policy import AlertRoute, Event, Mode, PolicyRef, Probe
+from specpilot.domain.settings import Declared
+from tests.unit.controller.world import World
+
+FLIP = ["Canary", "Analysing", "Promoting", "Watching", "Succeeded"]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def ended(world: World) -> bool:
+    changes = world.changes()
+    return bool(changes) and all(c.phase.ended for c in changes)
+
+
+def test_a_busy_target_is_switched_off_one_replica_first(world: World) -> None:
+    world.telemetry.batch = 40
+    world.run(10)
+    assert world.status().desired == "off"
+    assert "batch_size 40 > 32" in world.status().verdict
+    world.run(400, until=lambda: ended(world))
+    (change,) = world.changes()
+    assert (change.phase, change.kind) == (Phase.SUCCEEDED, ChangeKind.RULE)
+    assert world.phases(change.id) == FLIP
+    assert {r.declared.setting for r in world.fleet.replicas.values()} == {"off"}
+    assert world.fleet.least_ready == 2, "never more than one replica out of service"
+    assert change.evidence[0].signal == "batch_size"
+    assert (change.evidence[0].value, change.evidence[0].threshold) == (40, 32)
+    with world.store.read() as unit:
+        assert unit.audit.verify().ok
+
+
+def test_a_setting_that_crashes_is_rolled_back_and_nobody_else_notices(world: World) -> None:
+    world.telemetry.batch = 40
+    world.fleet.crashing = {"off"}
+    world.run(100, until=lambda: ended(world))
+    (change,) = world.changes()
+    assert (change.phase, change.reason) == (Phase.ROLLED_BACK, ChangeReason.REPLICA_FAILED)
+    untouched = [r for r in world.fleet.replicas.values() if r.instance.endswith(".0")]
+    assert len(untouched) == 2
+    world.run(25)
+    assert len(world.changes()) == 1, "and it is not tried again at once"
+
+
+def test_a_canary_that_is_slower_breaks_the_guardrail(world: World) -> None:
+    world.telemetry.batch = 40
+    world.telemetry.tpot["off"] = 0.03
+    world.run(100, until=lambda: ended(world))
+    (change,) = world.changes()
+    assert (change.phase, change.reason) == (Phase.ROLLED_BACK, ChangeReason.GUARDRAIL_BROKEN)
+    assert {r.declared.setting for r in world.fleet.replicas.values()} == {"ngram"}
+
+
+@pytest.mark.parametrize("dies_at", range(1, 31))
+def test_killed_at_any_effect_it_ends_exactly_once(tmp_path: Path, dies_at: int) -> None:
+    """kill -9 before and after every write to the database and every word to the fleet."""
+    world = World(tmp_path)
+    world.telemetry.batch = 40
+    world.mortality.dies_at = dies_at
+    world.run(600, until=lambda: ended(world))
+    world.run(20)
+    assert world.mortality.effects > dies_at, "the walk is long enough to have died there"
+    (change,) = world.changes()
+    assert change.phase is Phase.SUCCEEDED
+    assert world.phases(change.id) == FLIP, "one audit record a step"
+    assert {r.declared.setting for r in world.fleet.replicas.values()} == {"off"}
+    with world.store.read() as unit:
+        assert unit.audit.verify().ok
+
+
+@pytest.mark.parametrize("dies_at", range(1, 21))
+def test_killed_at_any_effect_of_a_rollback_it_goes_back_exactly_once(
+    tmp_path: Path, dies_at: int
+) -> None:
+    world = World(tmp_path)
+    world.telemetry.batch = 40
+    world.fleet.crashing = {"off"}
+    world.mortality.dies_at = dies_at
+    world.run(300, until=lambda: ended(world))
+    change = world.changes()[0]
+    assert change.phase is Phase.ROLLED_BACK
+    assert world.phases(change.id) == ["Canary", "RollingBack", "RolledBack"]
+    assert {r.declared.setting for r in world.fleet.replicas.values()} == {"ngram"}
+
+
+def test_numbers_lost_during_the_canary_hold_and_then_go_on(world: World) -> None:
+    world.telemetry.batch = 40
+    world.run(20)
+    assert world.changes()[0].phase is Phase.ANALYSING
+    world.telemetry.silent = True
+    world.run(300)
+    (change,) = world.changes()
+    assert change.phase is Phase.ANALYSING, "nothing is known: nothing is decided"
+    assert world.status().phase == "Analysing"
+    world.telemetry.silent = False
+    world.run(300)
+    assert world.changes()[0].phase is Phase.SUCCEEDED
+
+
+def test_a_fleet_that_does_not_answer_is_waited_for(world: World) -> None:
+    world.telemetry.batch = 40
+    world.run(20)
+    world.fleet.reachable = False
+    world.run(3600)
+    assert world.changes()[0].phase is Phase.ANALYSING
+    ready = next(c for c in world.status().conditions if c.type == "Ready")
+    assert (ready.status, ready.reason) == (False, "Unreachable")
+
+
+def test_a_users_own_edit_ends_ours_and_stays(world: World) -> None:
+    world.telemetry.batch = 40
+    world.run(20)
+    world.fleet.template = "t2"
+    world.run(20)
+    (change,) = world.changes()
+    assert (change.phase, change.reason) == (Phase.ABORTED, ChangeReason.EDITED_BY_USER)
+    assert world.fleet.template == "t2"
+    assert {r.declared.setting for r in world.fleet.replicas.values()} == {"ngram"}
+
+
+def test_somebody_who_puts_another_setting_there_is_not_fought(world: World) -> None:
+    world.telemetry.batch = 40
+    world.run(20)
+    theirs = Declared(setting="unrecognised", config='{"method":"suffix"}', change_id="")
+    assert world.fleet.intent is not None
+    world.fleet.declared = theirs
+    world.fleet.intent = replace(world.fleet.intent, declared=theirs)
+    world.run(30)
+    (change,) = world.changes()
+    assert (change.phase, change.reason) == (Phase.ABORTED, ChangeReason.CONTESTED)
+    assert world.fleet.declared == theirs
+
+
+def test_a_policy_deleted_in_mid_flip_leaves_a_known_setting(world: World) -> None:
+    world.telemetry.batch = 40
+    world.run(20)
+    world.policy = None
+    world.run(60)
+    (change,) = world.changes()
+    assert (change.phase, change.reason) == (Phase.ABORTED, ChangeReason.POLICY_DELETED)
+    assert {r.declared.setting for r in world.fleet.replicas.values()} == {"ngram"}
+
+
+def test_the_later_of_two_policies_on_one_target_is_marked(world: World) -> None:
+    assert world.policy is not None
+    later = PolicyRef(namespace="local", name="later", uid="u2")
+    world.registry.extra = [replace(world.policy, ref=later)]
+    world.telemetry.batch = 40
+    world.run(200)
+    ready = next(c for c in world.registry.statuses["later"].conditions if c.type == "Ready")
+    assert (ready.status, ready.reason) == (False, "DuplicateTarget")
+    assert {c.policy.name for c in world.changes()} == {"chat"}
+
+
+def test_advisory_records_once_what_it_would_do(tmp_path: Path) -> None:
+    world = World(tmp_path, mode=Mode.ADVISORY)
+    world.telemetry.batch = 40
+    world.run(300)
+    (change,) = world.changes()
+    assert change.phase is Phase.ADVISED
+    assert world.fleet.intent is None
+    world.telemetry.batch = 10
+    world.run(20)
+    world.telemetry.batch = 40
+    world.run(20)
+    assert len(world.changes()) == 2, "asked for again after it had gone: a record of its own"
+
+
+def test_approve_waits_and_an_approval_starts_it(tmp_path: Path) -> None:
+    world = World(tmp_path, mode=Mode.APPROVE)
+    world.telemetry.batch = 40
+    world.run(60)
+    (change,) = world.changes()
+    assert (change.phase, world.fleet.intent) == (Phase.PENDING, None)
+    assert world.registry.waiting[change.id] == "waiting for approval"
+    world.registry.decisions[change.id] = Decision(answer=Answer.APPROVE, by="ann")
+    world.run(400, until=lambda: ended(world))
+    (change,) = world.changes()
+    assert world.phases(change.id) == ["Pending", *FLIP]
+    with world.store.read() as unit:
+        actors = [r.draft.actor for r in unit.audit.records(change_id=change.id)]
+    assert actors[:2] == ["rule:hit-rate@1/off-when-busy", "ann"]
+
+
+def test_a_proposal_that_waits_is_withdrawn_when_the_rules_turn(tmp_path: Path) -> None:
+    world = World(tmp_path, mode=Mode.APPROVE)
+    world.telemetry.batch = 40
+    world.run(20)
+    world.telemetry.batch = 1
+    world.run(20)
+    first = world.changes()[0]
+    assert (first.phase, first.reason) == (Phase.ABORTED, ChangeReason.SUPERSEDED)
+
+
+def test_off_is_not_for_ever(tmp_path: Path) -> None:
+    """A probe that loses is undone and backs off; one that wins is kept."""
+    probe = Probe(every=timedelta(seconds=120), back_off=2, longest=timedelta(seconds=480))
+    world = World(tmp_path, probe=probe)
+    world.telemetry.batch = 40
+    world.run(300, until=lambda: ended(world))
+    world.telemetry.batch = 10
+    world.telemetry.tpot["ngram"] = 0.03
+    world.run(1500)
+    probes = [c for c in world.changes() if c.kind is ChangeKind.PROBE and c.phase.ended]
+    assert len(probes) >= 3
+    assert {c.phase for c in probes} == {Phase.ROLLED_BACK}
+    waits = [
+        (b.created_at - (a.ended_at or a.created_at)).total_seconds()
+        for a, b in itertools.pairwise(probes)
+    ]
+    assert waits == sorted(waits), "each wait at least as long as the one before"
+    assert waits[0] == pytest.approx(240, abs=11)
+    world.telemetry.tpot["ngram"] = 0.012
+    world.run(800)
+    assert world.changes()[-1].phase is Phase.SUCCEEDED
+    assert {r.declared.setting for r in world.fleet.replicas.values()} == {"ngram"}
+
+
+def test_no_probe_against_a_guard_that_can_be_seen_to_hold(tmp_path: Path) -> None:
+    world = World(tmp_path, probe=Probe(every=timedelta(seconds=60)))
+    world.telemetry.batch = 40
+    world.run(1200)
+    assert [c.kind for c in world.changes()] == [ChangeKind.RULE]
+
+
+def test_alerts_are_in_the_outbox_once_for_each_channel_that_asked(tmp_path: Path) -> None:
+    routes = (
+        AlertRoute(channel="all"),
+        AlertRoute(channel="oncall", events=frozenset({Event.FLIPPED, Event.ROLLED_BACK})),
+    )
+    world = World(tmp_path, alerts=routes)
+    world.telemetry.batch = 40
+    world.run(400, until=lambda: ended(world))
+    with world.store.read() as unit:
+        due = unit.outbox.due(now=world.clock.now(), limit=50)
+    assert sorted((d.channel, d.event) for d in due) == [
+        ("local/all", "Flipped"),
+        ("local/all", "Started"),
+        ("local/oncall", "Flipped"),
+    ]
+
+
+def test_silence_of_all_signals_is_an_alert_of_its_own(tmp_path: Path) -> None:
+    world = World(tmp_path, alerts=(AlertRoute(channel="all"),))
+    world.telemetry.silent = True
+    world.run(600)
+    assert world.changes() == []
+    assert world.status().phase == "Blind"
+    with world.store.read() as unit:
+        events = [d.event for d in unit.outbox.due(now=world.clock.now(), limit=50)]
+    assert events == ["SignalsLost"]
