@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from specpilot import __version__
-from specpilot.cli import audit, demo, local, resources
+from specpilot.cli import audit, demo, local, operator, resources
 from specpilot.domain.evaluation import RuleSetError
 from specpilot.domain.ports import FleetError
 from specpilot.fleets.local import LocalGroupError
@@ -23,6 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("local")(local.local)
+app.command("operator")(operator.operator)
 app.command("apply")(resources.apply)
 app.command("get")(resources.get)
 app.command("explain")(resources.explain)

@@ -7,11 +7,12 @@ grow with the number of policies.
 import logging
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from specpilot.controller.gatekeeper import objection_to
 from specpilot.controller.parts import Parts
+from specpilot.controller.proposals import Wanted, proposal
 from specpilot.controller.registry import PolicyStatus
 from specpilot.controller.rulebook import Rulebook
 from specpilot.controller.status import conditions, duplicate, phase_word, without_rules
@@ -19,10 +20,8 @@ from specpilot.controller.targets import active_setting, in_force, observe
 from specpilot.domain.changes import (
     ChangeKind,
     ChangeReason,
-    Evidence,
     FlagChange,
     Phase,
-    RuleRef,
     Transition,
 )
 from specpilot.domain.evaluation import Evaluation, RuleSetError
@@ -30,7 +29,6 @@ from specpilot.domain.gates import GateReason, Objection
 from specpilot.domain.memory import PolicyMemory
 from specpilot.domain.policy import Event, Mode, Policy
 from specpilot.domain.ports import Ask
-from specpilot.domain.probing import candidate, contradicted, due_at
 from specpilot.domain.readings import Readings
 from specpilot.domain.rules import RuleSetVersion
 from specpilot.domain.settings import UNRECOGNISED, Declared, Setting
@@ -42,17 +40,6 @@ log = logging.getLogger(__name__)
 
 SIGNALS_LOST_AFTER = timedelta(minutes=2)
 """How long no rule may be judged for want of data before that is an alert."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """A proposal before the gates."""
-
-    setting: Setting
-    kind: ChangeKind
-    rule: RuleRef
-    evidence: tuple[Evidence, ...]
-    message: str
 
 
 def remember_active(memory: PolicyMemory, active: Setting, *, now: datetime) -> PolicyMemory:
@@ -149,7 +136,7 @@ class Evaluator:
         )
         memory = replace(memory, pending=evaluation.pending)
         memory = self._signals_lost(policy, evaluation, memory, now=now)
-        wanted = _wanted(
+        wanted = proposal(
             policy,
             version=version,
             evaluation=evaluation,
@@ -313,7 +300,8 @@ class Evaluator:
                 last_flip=memory.last_flip,
                 verdict=evaluation.words() if evaluation else "",
                 readings=tuple(readings.values()),
-                rule_version=f"{version.rule_set.name}@{version.version}",
+                rule=_deciding(version, evaluation),
+                rule_version=version.version,
                 conditions=conditions(policy, state, evaluation, in_flight, objection),
             )
         )
@@ -346,41 +334,3 @@ def _first_phase(mode: Mode, kind: ChangeKind) -> tuple[Phase, ChangeReason]:
 def _change_id(policy: Policy, now: datetime) -> str:
     """Sortable, unique, and short enough for a Kubernetes label."""
     return f"{policy.ref.name[:40]}-{now:%Y%m%d%H%M%S}-{secrets.token_hex(2)}"
-
-
-def _wanted(
-    policy: Policy,
-    *,
-    version: RuleSetVersion,
-    evaluation: Evaluation,
-    readings: Readings,
-    memory: PolicyMemory,
-    active: Setting,
-    now: datetime,
-) -> Wanted | None:
-    winner = evaluation.winner
-    if winner is not None:
-        if winner.setting == active.name or winner.setting not in policy.settings:
-            return None
-        return Wanted(
-            setting=policy.settings[winner.setting],
-            kind=ChangeKind.RULE,
-            rule=RuleRef(rule_set=version.rule_set.name, version=version.version, rule=winner.rule),
-            evidence=winner.evidence,
-            message=f"{winner.rule}: {winner.why}",
-        )
-    due, trial = due_at(policy, memory), candidate(policy, memory)
-    if due is None or trial is None or now < due or contradicted(evaluation):
-        return None
-    if not readings["batch_size"].known:
-        return None  # blind: neither arm of a probe could be measured
-    return Wanted(
-        setting=trial,
-        kind=ChangeKind.PROBE,
-        rule=RuleRef(),
-        evidence=(Evidence.of(readings["batch_size"]), Evidence.of(readings["tpot_mean"])),
-        message=(
-            f"off since {memory.active_since:%H:%M:%S} UTC, {memory.probes_lost} probe(s) lost "
-            f"in a row: try {trial.name} on one replica"
-        ),
-    )

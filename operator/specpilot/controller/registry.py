@@ -36,7 +36,8 @@ class PolicyStatus:
         last_flip: When a change last succeeded.
         verdict: The last verdict in words.
         readings: What the rules saw.
-        rule_version: `name@version`.
+        rule: The rule that asks for a setting, as `set@version/rule`, "" when none does.
+        rule_version: Version of the rule set in use, None when there is none.
         conditions: Ready and what it is made of.
     """
 
@@ -50,7 +51,8 @@ class PolicyStatus:
     last_flip: datetime | None = None
     verdict: str = ""
     readings: tuple[Reading, ...] = ()
-    rule_version: str = ""
+    rule: str = ""
+    rule_version: int | None = None
     conditions: tuple[Condition, ...] = field(default_factory=tuple)
 
 

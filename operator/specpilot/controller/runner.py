@@ -38,6 +38,7 @@ class Runner:
         evaluator: Evaluator,
         reconciler: Reconciler,
         deliver: Callable[[], object],
+        before_tick: Callable[[], object] = lambda: None,
         interval_s: float = 15.0,
         pace_s: float = 1.0,
     ) -> None:
@@ -47,12 +48,14 @@ class Runner:
             evaluator: Run every `interval_s`.
             reconciler: Run every `pace_s`; cheap while no change is open.
             deliver: Sends the alerts that are due.
+            before_tick: Brings in what a tick should see, such as changed rule sets.
             interval_s: Seconds between ticks.
             pace_s: Seconds between looks at open changes.
         """
         self._evaluator = evaluator
         self._reconciler = reconciler
         self._deliver = deliver
+        self._before_tick = before_tick
         self._interval_s = interval_s
         self._pace_s = pace_s
         self._lock = threading.Lock()
@@ -93,6 +96,7 @@ class Runner:
 
     def _tick(self) -> None:
         with self._lock:
+            self._before_tick()
             self._evaluator.tick()
 
     def _reconcile(self) -> None:

@@ -26,11 +26,12 @@ def status_object(
         "change": status.change_id,
         "lastFlip": timestamp(status.last_flip) if status.last_flip else None,
         "verdict": status.verdict,
+        "rule": status.rule,
         "ruleSetVersion": status.rule_version,
         "message": _summary(status.conditions),
         "readings": [_reading(r) for r in status.readings],
         "conditions": [
-            _condition(c, old.get(c.type), generation=status.generation, now=now)
+            condition_object(c, old.get(c.type), generation=status.generation, now=now)
             for c in status.conditions
         ],
     }
@@ -46,9 +47,10 @@ def _summary(conditions: Sequence[Condition]) -> str:
     return ""
 
 
-def _condition(
+def condition_object(
     condition: Condition, old: Mapping[str, Any] | None, *, generation: int, now: datetime
 ) -> dict[str, Any]:
+    """One condition; its transition time stays while its status does."""
     word = _WORDS[condition.status]
     same = old is not None and old.get("status") == word
     since = old["lastTransitionTime"] if old is not None and same else timestamp(now)

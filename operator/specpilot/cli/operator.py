@@ -1,0 +1,104 @@
+"""`specpilot operator`: steer the workloads of a Kubernetes cluster."""
+
+import logging
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import platformdirs
+import typer
+
+from specpilot.cli.state import database_url
+from specpilot.controller.cluster_service import ClusterOptions, ClusterService
+from specpilot.controller.metrics import registry
+from specpilot.fleets.kubernetes import FIELD_MANAGER, Terms, connect
+from specpilot.store import Store
+from specpilot.web.probes import ProbeServer
+
+log = logging.getLogger(__name__)
+
+IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+
+
+def operator(
+    *,
+    database: Annotated[
+        str, typer.Option(envvar="SPECPILOT_DATABASE_URL", help="Database; SQLite by default.")
+    ] = "",
+    namespaces: Annotated[
+        str, typer.Option(envvar="SPECPILOT_NAMESPACES", help="Comma-separated; empty: all.")
+    ] = "",
+    prometheus_url: Annotated[
+        str, typer.Option(envvar="SPECPILOT_PROMETHEUS_URL", help="Empty: direct scrape only.")
+    ] = "",
+    prometheus_token_file: Annotated[
+        Path | None, typer.Option(envvar="SPECPILOT_PROMETHEUS_TOKEN_FILE", help="Bearer token.")
+    ] = None,
+    interval: Annotated[
+        float, typer.Option(envvar="SPECPILOT_INTERVAL", help="Seconds between evaluations.")
+    ] = 15.0,
+    scrape_interval: Annotated[
+        float, typer.Option(envvar="SPECPILOT_SCRAPE_INTERVAL", help="Seconds.")
+    ] = 5.0,
+    field_manager: Annotated[
+        str, typer.Option(envvar="SPECPILOT_FIELD_MANAGER", help="Name for server-side apply.")
+    ] = FIELD_MANAGER,
+    lease_namespace: Annotated[
+        str, typer.Option(envvar="SPECPILOT_LEASE_NAMESPACE", help="Namespace of the lease.")
+    ] = "default",
+    lease_name: Annotated[
+        str, typer.Option(envvar="SPECPILOT_LEASE_NAME", help="Unique per installation.")
+    ] = "specpilot",
+    lease_duration: Annotated[
+        float, typer.Option(envvar="SPECPILOT_LEASE_DURATION", help="Seconds.")
+    ] = 30.0,
+    bind: Annotated[
+        str, typer.Option(envvar="SPECPILOT_BIND", help="Address of /healthz, /readyz, /metrics.")
+    ] = "0.0.0.0",  # noqa: S104 - a pod is probed and scraped on its own address
+    port: Annotated[int, typer.Option(envvar="SPECPILOT_PORT", help="Port of the same.")] = 8080,
+) -> None:
+    """Run the operator until SIGTERM. Several replicas elect a leader; the others stand by."""
+    logging.getLogger().setLevel(logging.INFO)
+    for noisy in ("httpx", "apscheduler", "alembic", "urllib3"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    state = platformdirs.user_state_path("specpilot")
+    store = Store.open(database or database_url(state))
+    api = connect(in_cluster=IN_CLUSTER.exists(), field_manager=field_manager)
+    options = ClusterOptions(
+        namespaces=tuple(n.strip() for n in namespaces.split(",") if n.strip()),
+        prometheus_url=prometheus_url,
+        prometheus_token_file=prometheus_token_file,
+        interval_s=interval,
+        scrape_interval_s=scrape_interval,
+        lease_namespace=lease_namespace,
+        lease_name=lease_name,
+        terms=Terms(
+            duration_s=lease_duration,
+            renew_deadline_s=lease_duration * 2 / 3,
+            retry_s=lease_duration / 6,
+        ),
+    )
+    with (
+        ClusterService(api=api, store=store, options=options, on_lost=_die) as service,
+        ProbeServer(
+            host=bind,
+            port=port,
+            healthy=service.healthy,
+            ready=service.ready,
+            metrics=registry(store=store, runner=lambda: service.runner),
+        ),
+    ):
+        stop.wait()
+        log.info("stopping")
+    store.close()
+
+
+def _die(why: str) -> None:
+    """End at once: another process may lead already, and nothing may be written after that."""
+    log.error("leadership lost: %s", why)
+    os._exit(1)

@@ -1,0 +1,248 @@
+"""A cluster: policies, rule sets and channels from custom resources, answers into their status."""
+
+import base64
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from specpilot.alerts import Channel
+from specpilot.controller.channels import SecretError, channel
+from specpilot.controller.registry import Condition, PolicyStatus
+from specpilot.controller.status_object import condition_object, status_object
+from specpilot.domain.audit import AuditDraft
+from specpilot.domain.changes import FlagChange
+from specpilot.domain.evaluation import CompiledRuleSet, RuleSetError
+from specpilot.domain.lifecycle import Decision
+from specpilot.domain.policy import Policy, PolicyRef
+from specpilot.domain.ports import Clock
+from specpilot.fleets.kubernetes import (
+    ALERT_CHANNELS,
+    FLAG_CHANGES,
+    POLICIES,
+    RULE_SETS,
+    Api,
+    ApiError,
+    FlagChangeMirror,
+    Resource,
+    StatusWriter,
+    Watches,
+)
+from specpilot.fleets.kubernetes.request import SECRETS
+from specpilot.fleets.kubernetes.request import read as read_request
+from specpilot.resources import ResourceError, channel_from, policy_from, read, rule_set_from
+from specpilot.resources.alert_channel import SecretKeyRef
+from specpilot.store import RuleOwner, RuleSetOwnedError, Store
+
+log = logging.getLogger(__name__)
+
+READINGS_EVERY = timedelta(minutes=1)
+"""How often a status is written in which nothing but readings and words about them changed."""
+
+_JITTER = ("readings", "verdict")
+
+
+class ClusterRegistry:
+    """Custom resources, as the watches know them."""
+
+    def __init__(self, *, api: Api, watches: Watches, store: Store, clock: Clock) -> None:
+        self._watches = watches
+        self._store = store
+        self._clock = clock
+        self._writer = StatusWriter(api, known=self._known)
+        self._mirror = FlagChangeMirror(
+            api, known=self._known, listed=lambda ns: watches.store(FLAG_CHANGES).all(ns)
+        )
+        self._read: dict[tuple[str, int], Policy] = {}
+        self._written: dict[str, tuple[Any, Any]] = {}
+        self._synced: dict[tuple[str, str], tuple[str, int]] = {}
+
+    def _known(self, resource: Resource, namespace: str, name: str) -> dict[str, Any] | None:
+        return self._watches.store(resource).get(namespace, name)
+
+    # --- policies
+
+    def policies(self) -> Sequence[Policy]:
+        """Return the valid policies, oldest first; write Ready=False to the others."""
+        objects = self._watches.store(POLICIES).all()
+        found = []
+        for obj in sorted(objects, key=_age):
+            meta = obj["metadata"]
+            if meta.get("deletionTimestamp"):
+                continue
+            key = (meta["uid"], meta["generation"])
+            if key not in self._read:
+                try:
+                    self._read[key] = policy_from(read(obj))
+                except ResourceError as error:
+                    self._refuse(obj, str(error))
+                    continue
+            found.append(self._read[key])
+        return found
+
+    def _refuse(self, obj: Mapping[str, Any], message: str) -> None:
+        meta = obj["metadata"]
+        self.publish(
+            PolicyStatus(
+                policy=PolicyRef(namespace=meta["namespace"], name=meta["name"], uid=meta["uid"]),
+                generation=meta["generation"],
+                mode=str(obj.get("spec", {}).get("mode", "")),
+                phase="Held",
+                conditions=(
+                    Condition(type="Ready", status=False, reason="InvalidSpec", message=message),
+                ),
+            )
+        )
+
+    def publish(self, status: PolicyStatus) -> None:
+        """Write a policy's status when it says something new."""
+        ref = status.policy
+        obj = self._known(POLICIES, ref.namespace, ref.name)
+        if obj is None or obj["metadata"]["uid"] != ref.uid:
+            return
+        now = self._clock.now()
+        wanted = status_object(status, previous=obj.get("status") or {}, now=now)
+        gist = {k: v for k, v in wanted.items() if k not in _JITTER}
+        before, at = self._written.get(ref.uid, (None, None))
+        if gist == before and at is not None and now - at < READINGS_EVERY:
+            return
+        try:
+            self._writer.patch_status(POLICIES.kind, ref.namespace, ref.name, wanted)
+            self._written[ref.uid] = (gist, now)
+        except ApiError as error:
+            log.warning("status of policy %s could not be written: %s", ref, error)
+
+    # --- flag changes
+
+    def decision(self, change: FlagChange) -> Decision | None:
+        """Return what a person wrote into the change's object."""
+        return self._mirror.decision(change)
+
+    def publish_change(self, change: FlagChange, *, waiting_for: str) -> None:
+        """Write the change's object; a deleted policy takes its objects along."""
+        policy = self._known(POLICIES, change.policy.namespace, change.policy.name)
+        if policy is None or policy["metadata"]["uid"] != change.policy.uid:
+            return
+        try:
+            self._mirror.show(change, waiting_for=waiting_for)
+            if change.phase.ended:
+                self._mirror.prune(change.policy.namespace, policy_uid=change.policy.uid)
+        except ApiError as error:
+            log.warning("flag change %s could not be shown: %s", change.id, error)
+
+    # --- rule sets
+
+    def sync_rule_sets(self) -> None:
+        """Bring changed RuleSet resources into the database as new versions.
+
+        A bad one is refused whole, with the reason in its status, and the version before it stays
+        in force. A deleted one is released; its versions stay, for the audit log names them.
+        """
+        present = {}
+        for obj in self._watches.store(RULE_SETS).all():
+            meta = obj["metadata"]
+            key = (meta["namespace"], meta["name"])
+            present[key] = (meta["uid"], meta["generation"])
+            if self._synced.get(key) != present[key] and self._sync(obj):
+                self._synced[key] = present[key]
+        for namespace, name in self._synced.keys() - present.keys():
+            with self._store.begin() as unit:
+                unit.rules.release(namespace=namespace, name=name, owner=RuleOwner.RESOURCE)
+            del self._synced[namespace, name]
+
+    def _sync(self, obj: Mapping[str, Any]) -> bool:
+        """Apply one; whether that is settled (and need not be tried again until it changes)."""
+        meta = obj["metadata"]
+        namespace, name, now = meta["namespace"], meta["name"], self._clock.now()
+        try:
+            rule_set = rule_set_from(read(obj))
+            CompiledRuleSet(rule_set)
+            with self._store.begin() as unit:
+                before = unit.rules.latest(namespace=namespace, name=name)
+                version = unit.rules.apply(
+                    namespace=namespace,
+                    rule_set=rule_set,
+                    owner=RuleOwner.RESOURCE,
+                    author=", ".join(_managers(obj)) or "kubectl",
+                    source=f"RuleSet {namespace}/{name} generation {meta['generation']}",
+                    at=now,
+                )
+                if before is None or before.version != version.version:
+                    unit.audit.append(
+                        AuditDraft(
+                            action="RuleSetApplied",
+                            actor=version.author,
+                            namespace=namespace,
+                            after={"name": name, "version": version.version},
+                            reason="Applied",
+                            message=f"rule set {name} version {version.version}",
+                        ),
+                        at=now,
+                    )
+        except (ResourceError, RuleSetError, RuleSetOwnedError) as error:
+            wanted = Condition(type="Ready", status=False, reason="Invalid", message=str(error))
+            status: dict[str, Any] = {}
+        else:
+            wanted = Condition(type="Ready", status=True, reason="Compiled")
+            status = {"version": version.version, "hash": version.content_hash}
+        old = (obj.get("status") or {}).get("conditions") or []
+        known = next((c for c in old if c["type"] == "Ready"), None)
+        status |= {
+            "observedGeneration": meta["generation"],
+            "conditions": [condition_object(wanted, known, generation=meta["generation"], now=now)],
+        }
+        try:
+            self._writer.patch_status(RULE_SETS.kind, namespace, name, status)
+        except ApiError as error:
+            log.warning("status of rule set %s/%s could not be written: %s", namespace, name, error)
+            return False
+        return True
+
+
+def _age(obj: Mapping[str, Any]) -> tuple[str, str, str]:
+    meta = obj["metadata"]
+    return (meta.get("creationTimestamp") or "", meta["namespace"], meta["name"])
+
+
+def _managers(obj: Mapping[str, Any]) -> list[str]:
+    """Who wrote the spec, as far as the API server tells."""
+    fields = obj["metadata"].get("managedFields") or []
+    return sorted({f["manager"] for f in fields if "f:spec" in (f.get("fieldsV1") or {})})
+
+
+class ClusterChannels(Mapping[str, Channel]):
+    """AlertChannel resources, with Secrets read when an alert is sent."""
+
+    def __init__(self, *, api: Api, watches: Watches) -> None:
+        self._api = api
+        self._watches = watches
+
+    def __getitem__(self, key: str) -> Channel:
+        namespace, _, name = key.partition("/")
+        obj = self._watches.store(ALERT_CHANNELS).get(namespace, name)
+        if obj is None:
+            raise KeyError(key)
+        try:
+            return channel(
+                channel_from(read(obj)), name=key, secret=lambda ref: self._secret(namespace, ref)
+            )
+        except ValueError as error:
+            log.warning("alert channel %s cannot be used: %s", key, error)
+            raise KeyError(key) from error
+
+    def _secret(self, namespace: str, ref: SecretKeyRef) -> str:
+        try:
+            found = self._api.send(read_request(SECRETS, namespace=namespace, name=ref.name))
+        except ApiError as error:
+            raise SecretError(f"secretKeyRef {ref.name}: {error}") from error
+        value = (found.get("data") or {}).get(ref.key)
+        if value is None:
+            raise SecretError(f"secretKeyRef {ref.name}: the Secret has no key {ref.key}")
+        return base64.b64decode(value).decode()
+
+    def __iter__(self) -> Iterator[str]:
+        objects = self._watches.store(ALERT_CHANNELS).all()
+        return iter([f"{o['metadata']['namespace']}/{o['metadata']['name']}" for o in objects])
+
+    def __len__(self) -> int:
+        return len(self._watches.store(ALERT_CHANNELS))

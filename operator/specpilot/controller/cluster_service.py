@@ -1,0 +1,192 @@
+"""A cluster: watches always, the loop only while this process leads."""
+
+import logging
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from specpilot.alerts import Dispatcher, make_client
+from specpilot.controller.cluster_registry import ClusterChannels, ClusterRegistry
+from specpilot.controller.evaluator import Evaluator
+from specpilot.controller.parts import Parts
+from specpilot.controller.reconciler import Reconciler
+from specpilot.controller.recorder import Recorder
+from specpilot.controller.runner import Runner, SystemClock
+from specpilot.fleets.kubernetes import (
+    Api,
+    Cached,
+    DeploymentFleet,
+    Elector,
+    Live,
+    Terms,
+    Token,
+    Watches,
+    ask_engine,
+)
+from specpilot.store import Store
+from specpilot.telemetry import AutoTelemetry, PrometheusTelemetry, ScrapeTelemetry
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """How the operator runs.
+
+    Attributes:
+        namespaces: Where it works; empty means everywhere.
+        prometheus_url: The Prometheus that scrapes the engines; "" means direct scrape only.
+        prometheus_token_file: File with its bearer token, None for none.
+        interval_s: Seconds between evaluations.
+        pace_s: Seconds between looks at open changes.
+        scrape_interval_s: Seconds between direct scrapes of a replica.
+        lease_namespace: Namespace of the lease.
+        lease_name: Name of the lease; unique per installation.
+        terms: Times of the lease.
+    """
+
+    namespaces: tuple[str, ...] = ()
+    prometheus_url: str = ""
+    prometheus_token_file: Path | None = None
+    interval_s: float = 15.0
+    pace_s: float = 1.0
+    scrape_interval_s: float = 5.0
+    lease_namespace: str = "default"
+    lease_name: str = "specpilot"
+    terms: Terms = field(default_factory=Terms)
+
+
+class ClusterService:
+    """Everything `specpilot operator` runs.
+
+    Args:
+        api: The API server.
+        store: The database.
+        options: How it runs.
+        on_lost: Called when leadership is lost; must end the process.
+    """
+
+    def __init__(
+        self,
+        *,
+        api: Api,
+        store: Store,
+        options: ClusterOptions,
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._api = api
+        self._store = store
+        self._options = options
+        self._clock = SystemClock()
+        self._stack = ExitStack()
+        self._leading = ExitStack()
+        self._lock = threading.Lock()
+        self.runner: Runner | None = None
+        """The loop, while this process leads."""
+        self._watches = Watches(
+            api=api,
+            clock=self._clock,
+            on_change=lambda *_: None,  # level-triggered: open changes are looked at every second
+            namespaces=options.namespaces,
+        )
+        self._elector = Elector(
+            api=api,
+            namespace=options.lease_namespace,
+            name=options.lease_name,
+            identity=f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}",
+            on_elected=self._lead,
+            on_lost=on_lost,
+            clock=self._clock,
+            terms=options.terms,
+        )
+
+    def ready(self) -> str:
+        """Return "" when every watch has its first list, else what is missing."""
+        broken = [s for s in self._watches.states() if not s.synced]
+        return "; ".join(str(s) for s in broken)
+
+    def healthy(self) -> str:
+        """Return "" while the process should live: losing the API server is no reason to die."""
+        return ""
+
+    def __enter__(self) -> Self:
+        self._watches.start()
+        self._stack.callback(self._watches.stop)
+        self._elector.start()
+        self._stack.callback(self._elector.stop)
+        self._stack.callback(self._stop_leading)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def _stop_leading(self) -> None:
+        with self._lock:
+            self.runner = None
+            self._leading.close()
+
+    def _lead(self, token: Token) -> None:
+        """Build the loop and start it; in a thread, so that the lease is renewed meanwhile."""
+        del token
+        threading.Thread(target=self._start_leading, name="lead", daemon=True).start()
+
+    def _start_leading(self) -> None:
+        while not self._watches.wait_synced(timeout_s=30):
+            log.warning("still listing: %s", self.ready())
+        with self._lock, ExitStack() as stack:
+            options, clock = self._options, self._clock
+            scrape = stack.enter_context(
+                ScrapeTelemetry(clock=clock, interval_s=options.scrape_interval_s)
+            )
+            prometheus = None
+            if options.prometheus_url:
+                prometheus = PrometheusTelemetry(
+                    url=options.prometheus_url,
+                    clock=clock,
+                    bearer_token_file=options.prometheus_token_file,
+                )
+                stack.callback(prometheus.close)
+            registry = ClusterRegistry(
+                api=self._api, watches=self._watches, store=self._store, clock=clock
+            )
+            parts = Parts(
+                store=self._store,
+                fleet=DeploymentFleet(
+                    self._api,
+                    source=Cached(self._watches, live=Live(self._api)),
+                    version=ask_engine,
+                ),
+                telemetry=AutoTelemetry(prometheus=prometheus, scrape=scrape),
+                registry=registry,
+                recorder=Recorder(store=self._store, clock=clock),
+                clock=clock,
+            )
+            dispatcher = Dispatcher(
+                store=self._store,
+                channels=ClusterChannels(api=self._api, watches=self._watches),
+                client=stack.enter_context(make_client()),
+                clock=clock,
+            )
+            self.runner = stack.enter_context(
+                Runner(
+                    evaluator=Evaluator(parts),
+                    reconciler=Reconciler(parts),
+                    deliver=dispatcher.deliver_due,
+                    before_tick=registry.sync_rule_sets,
+                    interval_s=options.interval_s,
+                    pace_s=options.pace_s,
+                )
+            )
+            self._leading = stack.pop_all()

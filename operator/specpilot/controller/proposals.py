@@ -1,0 +1,63 @@
+"""From an evaluation to at most one proposal: what a rule asks for, else a probe that is due."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from specpilot.domain.changes import ChangeKind, Evidence, RuleRef
+from specpilot.domain.evaluation import Evaluation
+from specpilot.domain.memory import PolicyMemory
+from specpilot.domain.policy import Policy
+from specpilot.domain.probing import candidate, contradicted, due_at
+from specpilot.domain.readings import Readings
+from specpilot.domain.rules import RuleSetVersion
+from specpilot.domain.settings import Setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A proposal before the gates."""
+
+    setting: Setting
+    kind: ChangeKind
+    rule: RuleRef
+    evidence: tuple[Evidence, ...]
+    message: str
+
+
+def proposal(
+    policy: Policy,
+    *,
+    version: RuleSetVersion,
+    evaluation: Evaluation,
+    readings: Readings,
+    memory: PolicyMemory,
+    active: Setting,
+    now: datetime,
+) -> Wanted | None:
+    """Return what should be switched to, if anything, before any gate is asked."""
+    winner = evaluation.winner
+    if winner is not None:
+        if winner.setting == active.name or winner.setting not in policy.settings:
+            return None
+        return Wanted(
+            setting=policy.settings[winner.setting],
+            kind=ChangeKind.RULE,
+            rule=RuleRef(rule_set=version.rule_set.name, version=version.version, rule=winner.rule),
+            evidence=winner.evidence,
+            message=f"{winner.rule}: {winner.why}",
+        )
+    due, trial = due_at(policy, memory), candidate(policy, memory)
+    if due is None or trial is None or now < due or contradicted(evaluation):
+        return None
+    if not readings["batch_size"].known:
+        return None  # blind: neither arm of a probe could be measured
+    return Wanted(
+        setting=trial,
+        kind=ChangeKind.PROBE,
+        rule=RuleRef(),
+        evidence=(Evidence.of(readings["batch_size"]), Evidence.of(readings["tpot_mean"])),
+        message=(
+            f"off since {memory.active_since:%H:%M:%S} UTC, {memory.probes_lost} probe(s) lost "
+            f"in a row: try {trial.name} on one replica"
+        ),
+    )
