@@ -307,6 +307,12 @@ class Evaluator:
         )
 
 
+def _deciding(version: RuleSetVersion, evaluation: Evaluation | None) -> str:
+    if evaluation is None or evaluation.winner is None:
+        return ""
+    return f"{version.rule_set.name}@{version.version}/{evaluation.winner.rule}"
+
+
 def _ask(policy: Policy, state: TargetState, in_flight: FlagChange | None, *, now: datetime) -> Ask:
     replicas: Sequence[Replica] = [r for r in state.arm(in_force(state, in_flight)) if r.ready]
     return Ask(
