@@ -95,8 +95,9 @@ def exceeds(estimate: Ratio, bound: float) -> Outcome:
 def beats(slices: Sequence[Slice], *, margin: float) -> tuple[Outcome, str]:
     """Whether the canary's tokens come faster than the control arm's by a margin.
 
-    Judged by the mean time per output token of finished requests. Tokens per second of a running
-    request must not say the opposite: requests that are still running are not in the first.
+    Two views of the same: the mean time per output token of finished requests, which is exact but
+    blind to requests that still run, and tokens per second of a running request, which sees them.
+    One of them must show it clearly, and the other must not clearly show the opposite.
 
     Args:
         slices: The analysis so far.
@@ -104,10 +105,14 @@ def beats(slices: Sequence[Slice], *, margin: float) -> tuple[Outcome, str]:
     """
     tpot = ratio(slices, "tpot_mean")
     speed = ratio(slices, "tokens_per_second_per_request")
-    won = exceeds(tpot, 1 / (1 + margin))
-    if won is Outcome.NO:
-        outcome = Outcome.UNCLEAR if exceeds(speed, 1.0) is Outcome.NO else Outcome.YES
-    elif won is Outcome.YES:
+    shorter = exceeds(tpot, 1 / (1 + margin))
+    faster = exceeds(speed, 1 + margin)
+    wins = shorter is Outcome.NO or faster is Outcome.YES
+    slower = exceeds(tpot, 1.0) is Outcome.YES or exceeds(speed, 1.0) is Outcome.NO
+    fails = shorter is Outcome.YES or faster is Outcome.NO
+    if wins and not slower:
+        outcome = Outcome.YES
+    elif fails and not wins:
         outcome = Outcome.NO
     else:
         outcome = Outcome.UNCLEAR

@@ -18,7 +18,14 @@ from specpilot.domain.changes import (
     Phase,
     Transition,
 )
-from specpilot.domain.comparison import Outcome, beats, exceeds, ratio, requests
+from specpilot.domain.comparison import (
+    MIN_SLICES,
+    Outcome,
+    beats,
+    exceeds,
+    ratio,
+    requests,
+)
 from specpilot.domain.policy import Guardrail, Mode, Policy
 from specpilot.domain.readings import Readings
 from specpilot.domain.settings import OFF_NAME
@@ -205,7 +212,7 @@ def _analysing(change: FlagChange, s: Situation) -> Transition | Wait:
     if broken is not None:
         return broken
     elapsed = s.now - change.phase_since
-    enough, short = _enough(change, s.policy)
+    enough, short = _enough(change, s.policy, s.canary)
     if change.kind is ChangeKind.PROBE:
         step = _probe(change, s.policy, elapsed, enough=enough)
         if step is not None:
@@ -294,20 +301,28 @@ def _broken(
     return None
 
 
-def _enough(change: FlagChange, policy: Policy) -> tuple[bool, str]:
-    """Whether both arms have seen enough; with words on what is missing."""
-    canary, control = requests(change.slices)
+def _enough(change: FlagChange, policy: Policy, canary: Readings) -> tuple[bool, str]:
+    """Whether the analysis can say anything; with words on what is missing.
+
+    A guardrail that could not be judged has not held: it is waited for like everything else.
+    """
+    on_canary, on_others = requests(change.slices)
     drafts = sum(s.canary_drafts for s in change.slices)
     speculates = change.wanted.setting != OFF_NAME and change.wanted.config != ""
     missing = []
-    if not change.slices:
-        missing.append("the first slice is not over")
-    if canary < policy.canary.min_requests:
-        missing.append(f"{canary:.0f} of {policy.canary.min_requests} requests on the canary")
-    if control < policy.canary.min_requests:
-        missing.append(f"{control:.0f} of {policy.canary.min_requests} requests on the others")
+    if on_canary < policy.canary.min_requests:
+        missing.append(f"{on_canary:.0f} of {policy.canary.min_requests} requests on the canary")
+    if on_others < policy.canary.min_requests:
+        missing.append(f"{on_others:.0f} of {policy.canary.min_requests} requests on the others")
     if speculates and drafts < policy.canary.min_drafts:
         missing.append(f"{drafts:.0f} of {policy.canary.min_drafts} drafts")
+    for rail in policy.guardrails:
+        paired = ratio(change.slices, rail.signal).slices
+        if rail.max_increase is not None and paired < MIN_SLICES:
+            missing.append(f"{rail.signal}: {paired} of {MIN_SLICES} slices have both arms")
+        bounded = rail.max_value is not None or rail.min_value is not None
+        if bounded and not canary[rail.signal].known:
+            missing.append(f"{rail.signal} is Unknown ({canary[rail.signal].reason})")
     return not missing, "; ".join(missing)
 
 

@@ -44,6 +44,18 @@ def test_speed_that_contradicts_leaves_it_unclear() -> None:
     assert beats(told, margin=0.05)[0] is Outcome.UNCLEAR
 
 
+def test_either_view_suffices_when_the_other_is_silent() -> None:
+    still_running = tuple(
+        Slice(
+            start=s.start, end=s.end,
+            canary={"tokens_per_second_per_request": 90.0 + s.start.second / 10},
+            control={"tokens_per_second_per_request": 50.0},
+        )
+        for s in slices(0.5, 0.5, 0.5, 0.5)
+    )  # fmt: skip
+    assert beats(still_running, margin=0.05)[0] is Outcome.YES
+
+
 def test_equal_arms_are_seldom_called_different() -> None:
     """One-sided 95 %: of 400 comparisons of equal arms about 5 % may claim an increase."""
     rng = random.Random(7)

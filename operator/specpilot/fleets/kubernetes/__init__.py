@@ -1,0 +1,51 @@
+"""Targets on Kubernetes: observing and changing workloads, watches, custom resources, election.
+
+api = connect(kubeconfig=..., field_manager=...)
+    watches = Watches(api=api, clock=..., on_change=..., namespaces=...)
+    fleet = DeploymentFleet(api, source=Cached(watches, live=Live(api)), version=ask_engine)
+"""
+
+from specpilot.fleets.kubernetes.api import FIELD_MANAGER, Api, ApiError, connect
+from specpilot.fleets.kubernetes.deployments import DeploymentFleet
+from specpilot.fleets.kubernetes.election import Elector, Terms, Token
+from specpilot.fleets.kubernetes.flagchanges import FlagChangeMirror
+from specpilot.fleets.kubernetes.request import (
+    ALERT_CHANNELS,
+    DEPLOYMENTS,
+    FLAG_CHANGES,
+    POLICIES,
+    RULE_SETS,
+    Resource,
+)
+from specpilot.fleets.kubernetes.source import Cached, Live
+from specpilot.fleets.kubernetes.status import Condition, StatusWriter, conditions
+from specpilot.fleets.kubernetes.versions import ask_engine
+from specpilot.fleets.kubernetes.watch import Pace, WatchState
+from specpilot.fleets.kubernetes.watches import Watches
+
+__all__ = [
+    "ALERT_CHANNELS",
+    "DEPLOYMENTS",
+    "FIELD_MANAGER",
+    "FLAG_CHANGES",
+    "POLICIES",
+    "RULE_SETS",
+    "Api",
+    "ApiError",
+    "Cached",
+    "Condition",
+    "DeploymentFleet",
+    "Elector",
+    "FlagChangeMirror",
+    "Live",
+    "Pace",
+    "Resource",
+    "StatusWriter",
+    "Terms",
+    "Token",
+    "WatchState",
+    "Watches",
+    "ask_engine",
+    "conditions",
+    "connect",
+]

@@ -1,0 +1,235 @@
+"""Whether a node has room for one more pod that wants GPUs.
+
+A surge pod that no node can take stays Pending for ever while the roll waits for it: with one
+replica on one GPU that is a deadlock. So before a flip the scheduler's arithmetic is done here,
+on what nodes offer and pods request. It leaves out what rarely decides about GPU pods (topology
+spread, pod affinity, priorities); being wrong costs a canary that is rolled back at its deadline.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+from kubernetes.utils.quantity import parse_quantity
+
+from specpilot.fleets.kubernetes.api import Api, ApiError
+from specpilot.fleets.kubernetes.request import NODES, PODS, Object
+
+_log = logging.getLogger(__name__)
+
+_NATIVE = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
+_ENDED = frozenset({"Succeeded", "Failed"})
+_RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Whether there is room, and how that is known."""
+
+    there: bool
+    message: str = ""
+
+
+Amounts: TypeAlias = dict[str, Decimal]
+"""Quantity per resource name."""
+
+
+def quantity(text: object) -> Decimal:
+    """Read `500m`, `80Gi`, `1`."""
+    return Decimal(parse_quantity(text))  # type: ignore[no-untyped-call]  # not annotated there
+
+
+def requests(spec: Mapping[str, Any]) -> Amounts:
+    """What a pod asks of a node: its containers together, or its largest init container."""
+    total: Amounts = {"pods": Decimal(1)}
+    for container in spec.get("containers") or ():
+        _add(total, _of(container))
+    sidecars: Amounts = {}
+    largest: Amounts = {}
+    for container in spec.get("initContainers") or ():
+        asked = _of(container)
+        _add(asked, sidecars)
+        if container.get("restartPolicy") == "Always":
+            sidecars = asked
+        for name, amount in asked.items():
+            largest[name] = max(largest.get(name, Decimal(0)), amount)
+    _add(total, sidecars)
+    for name, amount in largest.items():
+        total[name] = max(total.get(name, Decimal(0)), amount)
+    _add(total, {name: quantity(v) for name, v in (spec.get("overhead") or {}).items()})
+    return total
+
+
+def _add(into: Amounts, other: Mapping[str, Decimal]) -> None:
+    for name, amount in other.items():
+        into[name] = into.get(name, Decimal(0)) + amount
+
+
+def _of(container: Mapping[str, Any]) -> Amounts:
+    resources = container.get("resources") or {}
+    # A limit without a request is a request; for extended resources both are always equal.
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: quantity(amount) for name, amount in asked.items()}
+
+
+def wants_devices(asked: Mapping[str, object]) -> bool:
+    """Whether an extended resource (a GPU, a slice of one, another accelerator) is requested."""
+    return any(name not in _NATIVE and not name.startswith("hugepages-") for name in asked)
+
+
+def fits(node: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+    """Whether the scheduler may put such a pod on the node at all."""
+    if (node.get("spec") or {}).get("unschedulable"):
+        return False
+    labels = node["metadata"].get("labels") or {}
+    if any(labels.get(k) != v for k, v in (spec.get("nodeSelector") or {}).items()):
+        return False
+    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    terms = affinity.get("nodeSelectorTerms")
+    if terms and not any(_term(term, labels, str(node["metadata"]["name"])) for term in terms):
+        return False
+    return all(
+        taint.get("effect") == "PreferNoSchedule"
+        or any(_tolerates(t, taint) for t in spec.get("tolerations") or ())
+        for taint in (node.get("spec") or {}).get("taints") or ()
+    )
+
+
+def _term(term: Mapping[str, Any], labels: Mapping[str, str], name: str) -> bool:
+    expressions = [(e, labels.get(e["key"])) for e in term.get("matchExpressions") or ()]
+    expressions += [(e, name) for e in term.get("matchFields") or ()]
+    return bool(expressions) and all(_matches(e, value) for e, value in expressions)
+
+
+def _matches(expression: Mapping[str, Any], value: str | None) -> bool:
+    values: Sequence[str] = expression.get("values") or ()
+    match expression.get("operator"):
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as operator:
+            try:
+                left, right = int(value or ""), int(values[0])
+            except ValueError:
+                return False
+            return left > right if operator == "Gt" else left < right
+        case _:
+            return False
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("operator") == "Exists":
+        return not toleration.get("key") or toleration["key"] == taint.get("key")
+    return bool(
+        toleration.get("key") == taint.get("key")
+        and (toleration.get("value") or "") == (taint.get("value") or "")
+    )
+
+
+def room_on(
+    nodes: Sequence[Mapping[str, Any]],
+    used: Mapping[str, Mapping[str, Decimal]],
+    spec: Mapping[str, Any],
+) -> Room:
+    """Look for a node that can take one more pod.
+
+    Args:
+        nodes: All nodes.
+        used: Requests of the pods bound to each node, terminating ones included: they hold their
+            devices until they are gone.
+        spec: Spec of the pod.
+    """
+    asked = requests(spec)
+    candidates = [node for node in nodes if fits(node, spec)]
+    for node in candidates:
+        offered = (node.get("status") or {}).get("allocatable") or {}
+        taken = used.get(node["metadata"]["name"], {})
+        if all(
+            quantity(offered.get(name, 0)) - taken.get(name, Decimal(0)) >= amount
+            for name, amount in asked.items()
+        ):
+            return Room(there=True, message=f"node {node['metadata']['name']} has room")
+    devices = ", ".join(f"{v} {k}" for k, v in asked.items() if wants_devices({k: v}))
+    return Room(
+        there=False,
+        message=f"none of {len(candidates)} nodes that suit the pod has {devices} to spare",
+    )
+
+
+class Capacity:
+    """Answers from one reading of nodes and pods, shared by all targets for a while.
+
+    Args:
+        api: The API server; needs `list` on nodes, and on pods of all namespaces where they are
+            not at hand.
+        clock: Monotonic seconds.
+        pods: The pods of all namespaces where they are at hand, None where they are not.
+        fresh_s: How long a reading is used.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        clock: Callable[[], float],
+        pods: Callable[[], list[Object] | None] = lambda: None,
+        fresh_s: float = 30.0,
+    ) -> None:
+        self._api = api
+        self._pods = pods
+        self._clock = clock
+        self._fresh_s = fresh_s
+        self._lock = threading.Lock()
+        self._read_at: float | None = None
+        self._nodes: list[Object] = []
+        self._used: dict[str, Amounts] = {}
+        self._blind = ""
+
+    def room(self, spec: Mapping[str, Any]) -> Room:
+        """Whether one more such pod finds a place; True, and why, where it cannot be known.
+
+        Raises:
+            ApiError: The API server did not answer.
+        """
+        if not wants_devices(requests(spec)):
+            return Room(there=True)
+        with self._lock:
+            if self._read_at is None or self._clock() - self._read_at > self._fresh_s:
+                self._read()
+            if self._blind:
+                return Room(there=True, message=self._blind)
+            return room_on(self._nodes, self._used, spec)
+
+    def _read(self) -> None:
+        try:
+            nodes, _ = self._api.all(NODES)
+            pods = self._pods()
+            if pods is None:
+                pods, _ = self._api.all(PODS, field_selector=_RUNNING)
+        except ApiError as error:
+            if not error.forbidden:
+                raise
+            if not self._blind:
+                _log.warning("GPU room is not checked, it is taken for granted: %s", error)
+            self._blind = f"room for another pod is assumed, not known: {error}"
+        else:
+            self._blind = ""
+            self._nodes = nodes
+            self._used = {}
+            for pod in pods:
+                node = (pod.get("spec") or {}).get("nodeName")
+                if node and (pod.get("status") or {}).get("phase") not in _ENDED:
+                    _add(self._used.setdefault(node, {}), requests(pod["spec"]))
+        self._read_at = self._clock()

@@ -1,0 +1,274 @@
+"""From the keys of a speculative config to what the engine does, or to the error it dies of.
+
+vLLM decides this in ``SpeculativeConfig``: a key that it does not know is a failed start, never
+ignored. Some keys that it knows do nothing in some releases; those are dropped here, because an
+operator must be able to see that they do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from packaging.version import Version
+
+from specpilot.sim import catalogue
+from specpilot.sim.catalogue import Kind
+from specpilot.sim.launch import Generation, LaunchRefused, Speculation
+
+_WITHOUT_MODEL: Final = frozenset({"ngram", "ngram_gpu", "suffix", "mtp", "extract_hidden_states"})
+_SUFFIX_TREE_DEPTH: Final = 24
+
+
+def _refuse_field(
+    version: Version, key: str, value: object, reason: str, kind: str
+) -> LaunchRefused:
+    """Word a wrong field as the release does."""
+    if version in catalogue.PYDANTIC:
+        return LaunchRefused(
+            "pydantic_core._pydantic_core.ValidationError: "
+            f"1 validation error for SpeculativeConfig\n{key}\n  {reason} "
+            f"[type={kind}, input_value={value!r}, input_type={type(value).__name__}]"
+        )
+    if kind == "unexpected_keyword_argument":
+        return LaunchRefused(
+            f"TypeError: SpeculativeConfig.__init__() got an unexpected keyword argument {key!r}"
+        )
+    return LaunchRefused(f"ValueError: {key}: {reason} ({value!r}).")
+
+
+def _as_int(value: object) -> int | None:
+    """Convert as pydantic does by default: ``4``, ``4.0`` and ``"4"`` are four."""
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str):
+        try:
+            return int(value.strip())
+        except ValueError:
+            return None
+    return None
+
+
+def _as_number(value: object) -> bool:
+    try:
+        float(value)  # type: ignore[arg-type] # the conversion is the check
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _problem(kind: Kind, value: object) -> tuple[str, str] | None:
+    """Return why a value does not fit its kind, with pydantic's name of the error."""
+    if kind in (Kind.POSITIVE, Kind.INTEGER):
+        number = _as_int(value)
+        if number is None:
+            return "Input should be a valid integer", "int_parsing"
+        if kind is Kind.POSITIVE and number <= 0:
+            return "Input should be greater than 0", "greater_than"
+    elif kind is Kind.FLOAT and not _as_number(value):
+        return "Input should be a valid number", "float_parsing"
+    elif kind is Kind.BOOL and value not in (True, False, 0, 1, "true", "false", "True", "False"):
+        return "Input should be a valid boolean", "bool_parsing"
+    elif kind is Kind.TEXT and not isinstance(value, str):
+        return "Input should be a valid string", "string_type"
+    elif kind in (Kind.RATES, Kind.SCHEDULE) and not isinstance(value, list):
+        return "Input should be a valid list", "list_type"
+    return None
+
+
+def check_fields(raw: Mapping[str, object], *, version: Version) -> None:
+    """Refuse unknown keys and values of the wrong type.
+
+    Raises:
+        LaunchRefused: as the release words it, exit code 1.
+    """
+    for key, value in raw.items():
+        field = catalogue.FIELDS.get(key)
+        if field is None or version not in field.span:
+            raise _refuse_field(
+                version, key, value, "Unexpected keyword argument", "unexpected_keyword_argument"
+            )
+        if value is None:
+            continue
+        problem = _problem(field.kind, value)
+        if problem is not None:
+            raise _refuse_field(version, key, value, *problem)
+        choices = catalogue.CHOICES.get(key)
+        if choices is not None and (value not in choices or version not in choices[str(value)]):
+            words = ", ".join(repr(name) for name, known in choices.items() if version in known)
+            raise _refuse_field(version, key, value, f"Input should be {words}", "literal_error")
+
+
+def _method(raw: Mapping[str, object], *, version: Version) -> str:
+    """Find the method, as vLLM infers it when only a model is given."""
+    given = raw.get("method")
+    model = str(raw.get("model") or "")
+    if isinstance(given, str):
+        method = given
+    elif model in ("ngram", "[ngram]"):
+        method = "ngram"
+    elif not model:
+        raise LaunchRefused(
+            "ValueError: num_speculative_tokens was provided but without speculative model."
+            if raw.get("num_speculative_tokens") is not None
+            else "ValueError: num_speculative_tokens must be provided with speculative model "
+            "unless the draft model config contains an n_predict parameter."
+        )
+    else:
+        named = model.lower()
+        hints = ("eagle3", "eagle", "medusa", "mlp_speculator")
+        method = next((hint for hint in hints if hint in named), "draft_model")
+    known = catalogue.METHODS.get(method)
+    if known is None or version not in known:
+        words = ", ".join(repr(name) for name, when in catalogue.METHODS.items() if version in when)
+        raise _refuse_field(version, "method", method, f"Input should be {words}", "literal_error")
+    if method == "draft_model" and version in catalogue.DRAFT_MODEL_REFUSED:
+        raise LaunchRefused(
+            "NotImplementedError: Speculative decoding with draft model is not supported yet. "
+            "Please consider using other speculative decoding methods such as ngram, medusa, "
+            "eagle, or deepseek_mtp."
+        )
+    alias = method.endswith("_mtp") and version in catalogue.METHODS["mtp"]
+    return "mtp" if alias else method
+
+
+def _depth(raw: Mapping[str, object], *, method: str, version: Version) -> int:
+    number = _as_int(raw.get("num_speculative_tokens"))
+    if number is not None:
+        return number
+    if method == "suffix":
+        return _as_int(raw.get("suffix_decoding_max_tree_depth")) or _SUFFIX_TREE_DEPTH
+    if method.endswith("mtp"):
+        return 1  # the one layer that most MTP checkpoints announce as n_predict
+    message = (
+        "num_speculative_tokens must be provided with speculative model unless the draft model "
+        "config contains an n_predict parameter."
+    )
+    if version in catalogue.PYDANTIC:
+        raise LaunchRefused(
+            "pydantic_core._pydantic_core.ValidationError: 1 validation error for "
+            f"SpeculativeConfig\n  Value error, {message} [type=value_error, "
+            "input_value=ArgsKwargs((), {}), input_type=ArgsKwargs]"
+        )
+    raise LaunchRefused(f"ValueError: {message}")
+
+
+def read_schedule(rows: object, *, depth: int) -> tuple[tuple[int, int], ...]:
+    """Read a list of ``[first, last, depth]`` by batch size as ``(first, depth)`` steps.
+
+    Depths are clamped to ``depth``. Only the first batch size of a range matters: gaps and the
+    tail carry the previous depth forward.
+
+    Raises:
+        LaunchRefused: not such a list; ranges overlap, or do not begin at 1.
+    """
+
+    def refuse(reason: str) -> LaunchRefused:
+        return LaunchRefused(f"ValueError: num_speculative_tokens_per_batch_size: {reason}")
+
+    if not isinstance(rows, list) or not rows:
+        raise refuse(f"expected a non-empty list of [start, end, K], got {rows!r}")
+    steps: list[tuple[int, int]] = []
+    covered = 0
+    for row in rows:
+        whole = isinstance(row, list | tuple) and len(row) == 3  # noqa: PLR2004 -- start, end, K
+        numbers = [_as_int(item) for item in row] if whole else []
+        if not numbers or None in numbers:
+            raise refuse(f"{row!r} is not [start, end, K]")
+        first, last, wanted = (int(number or 0) for number in numbers)
+        if not steps and first != 1:
+            raise refuse(f"the first range must start at 1, not {first}")
+        if first > last or wanted < 0:
+            raise refuse(f"{row!r}: the range is empty or K is negative")
+        if first <= covered:
+            raise refuse(f"{row!r} overlaps the range before it")
+        steps.append((first, min(wanted, depth)))
+        covered = last
+    return tuple(steps)
+
+
+def choose_generation(
+    *, version: Version, wants_v0: bool, wants_v1: bool, method: str | None
+) -> Generation:
+    """Pick the engine: V0 by age, by ``VLLM_USE_V1=0``, or because V1 lacked the method."""
+    if version not in catalogue.V0_ENGINE:
+        return Generation.V1
+    if version not in catalogue.V1_ENGINE:
+        return Generation.V0  # V1 was an experiment before 0.8; its metrics are not modelled
+    if wants_v0:
+        return Generation.V0
+    known = catalogue.V1_METHODS.get(method) if method is not None else None
+    unsupported = method is not None and (known is None or version not in known)
+    return Generation.V0 if unsupported and not wants_v1 else Generation.V1
+
+
+def resolve(
+    raw: Mapping[str, object],
+    *,
+    version: Version,
+    data_parallel_size: int = 1,
+    runner_v2: bool = False,
+    wants_v0: bool = False,
+    wants_v1: bool = False,
+) -> tuple[Speculation, Generation, tuple[str, ...]]:
+    """Turn the keys of a speculative config into what the engine will do.
+
+    Returns:
+        The speculation, the engine generation that performs it, and the warnings logged.
+
+    Raises:
+        LaunchRefused: the engine would not start with it.
+    """
+    check_fields(raw, version=version)
+    method = _method(raw, version=version)
+    depth = _depth(raw, method=method, version=version)
+    model = raw.get("model")
+    if not model and method not in _WITHOUT_MODEL and not method.endswith("mtp"):
+        raise LaunchRefused(
+            f"ValueError: num_speculative_tokens was provided but without speculative model "
+            f"(method {method!r} needs one)."
+        )
+    generation = choose_generation(
+        version=version, wants_v0=wants_v0, wants_v1=wants_v1, method=method
+    )
+    limit = _as_int(raw.get("disable_by_batch_size"))
+    if limit is not None and limit < 2:  # noqa: PLR2004 -- vLLM's own bound
+        raise LaunchRefused(
+            "ValueError: Expect the batch size threshold of disabling speculative decoding is "
+            f"> 1, but got disable_by_batch_size={limit}"
+        )
+    schedule: tuple[tuple[int, int], ...] = ()
+    warnings: list[str] = []
+    rows = raw.get("num_speculative_tokens_per_batch_size")
+    if rows is not None:
+        schedule = read_schedule(rows, depth=depth)
+        dropped = _schedule_dropped(
+            method, version=version, data_parallel_size=data_parallel_size, runner_v2=runner_v2
+        )
+        if dropped:
+            warnings.append(f"num_speculative_tokens_per_batch_size is ignored: {dropped}")
+            schedule = ()
+    speculation = Speculation(
+        method=method,
+        model=None if model is None or method == "ngram" else str(model),
+        depth=depth,
+        schedule=schedule,
+        disable_at=limit if generation is Generation.V0 else None,
+        given=dict(raw),
+    )
+    return speculation, generation, tuple(warnings)
+
+
+def _schedule_dropped(
+    method: str, *, version: Version, data_parallel_size: int, runner_v2: bool
+) -> str | None:
+    """Return why a schedule is accepted and yet not followed."""
+    if data_parallel_size > 1 and version in catalogue.SCHEDULE_DROPPED_WITH_DP:
+        return "dynamic speculative decoding is not supported with data parallelism"
+    if version in catalogue.SCHEDULE_METHODS_CHECKED and method not in catalogue.SCHEDULE_METHODS:
+        return f"dynamic speculative decoding is not supported with method {method!r}"
+    if runner_v2 and version in catalogue.SCHEDULE_IGNORED_BY_RUNNER_V2:
+        return "the model runner drafts the static depth"
+    return None
