@@ -7,7 +7,7 @@ SEED ?= 1
 JSON ?=
 PYTEST_ARGS ?=
 
-.PHONY: help install demo demo-vllm demo-cluster test test-unit test-engine check format cluster-tools clean
+.PHONY: help install demo demo-vllm demo-cluster test test-unit test-engine check format docs cluster-tools clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -31,10 +31,13 @@ cluster-tools: install ## Build the real control plane, Prometheus and Helm (abo
 	@$(BIN)/python -m tests.cluster.build
 
 check: install ## Format, lint, types, layers
-	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
+	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/python scripts/reference.py --check
 
 format: install ## Format and sort imports
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+docs: install ## Regenerate docs/reference from the code
+	@$(BIN)/python scripts/reference.py
 
 test: check cluster-tools ## Everything: unit, integration and cluster tests
 	@$(BIN)/pytest -m "not engine" $(PYTEST_ARGS)

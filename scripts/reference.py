@@ -1,0 +1,130 @@
+"""Write docs/reference/ from the code; `--check` only says whether it is up to date."""
+
+import sys
+from pathlib import Path
+
+from specpilot.domain.changes import ChangeReason, Phase
+from specpilot.domain.gates import GateReason
+from specpilot.domain.policy import Event
+from specpilot.domain.readings import UnknownReason
+from specpilot.domain.signals import SIGNALS
+from specpilot.domain.targets import TargetProblem
+
+REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+MADE = "<!-- made by scripts/reference.py; do not edit -->\n"
+
+WORDS: dict[str, str] = {
+    # why a reading is Unknown
+    "NoData": "no replica reported in the window",
+    "Stale": "the newest sample is too old",
+    "NaN": "the source answered NaN, infinity or a value that cannot be",
+    "TooFewSamples": "nothing happened in the window that could be measured",
+    "SourceError": "the source did not answer, or with an error",
+    "NotExported": "the engine does not export it: speculation is off, or statistics are",
+    "Ambiguous": "several series claim to be it, or the engine is known to count it wrongly",
+    # gates
+    "ModeOff": "the policy's mode is Off",
+    "Paused": "spec.paused is true",
+    "TargetProblem": "the target cannot be steered as it stands",
+    "ChangeInFlight": "another change of the same target has not ended",
+    "RolloutInProgress": "the workload is being rolled or scaled, or a roll is held",
+    "NoReplicas": "no replica is ready, so there is nothing to compare with",
+    "SettingRefused": "the engine's version cannot run the setting",
+    "Frozen": "a freeze window is open",
+    "Cooldown": "the last change ended less than limits.cooldown ago",
+    "RecentlyFailed": "the setting was rolled back; it waits, twice as long after each failure",
+    "BudgetSpent": "limits.flipsPerHour or flipsPerDay is used up",
+    "NeedsDowntime": "the only replica would have to stop before the new one starts",
+    # targets
+    "NotFound": "there is no such workload",
+    "UnsupportedKind": "workloads of this kind are not supported",
+    "OwnedByOther": "another controller owns the workload and would undo the change",
+    "ContainerNotFound": "the pod has no such container",
+    "NotWired": "the container does not read the annotation; the message has what to add",
+    "ShadowedByArgs": "another speculation flag of the command line would win",
+    "PausedByUser": "somebody else paused the Deployment",
+    "Unreachable": "the fleet did not answer",
+    # flag changes
+    "RuleFired": "a rule asked for it",
+    "ProbeDue": "speculation has been off for long enough to try it again",
+    "ApprovalNeeded": "mode Approve: a person decides",
+    "Approved": "a person approved",
+    "Rejected": "a person rejected",
+    "Expired": "nobody decided in time",
+    "CanaryReady": "the canary serves",
+    "AnalysisPassed": "time and data sufficed and no guardrail broke",
+    "ProbeWon": "the canary beat the others by the margin",
+    "RolledOut": "every replica runs the setting",
+    "Settled": "and it went on well for as long as the analysis took",
+    "ReplicaFailed": "a replica broke with the new setting",
+    "ReadyDeadline": "replicas did not become ready in time",
+    "GuardrailBroken": "a bound was broken on the canary",
+    "ProbeLost": "the canary did not beat the others",
+    "Inconclusive": "patience ended before the data sufficed",
+    "EditedByUser": "somebody edited the workload's template in mid-flip",
+    "Contested": "somebody replaced our value in mid-flip",
+    "PolicyDeleted": "the policy was deleted in mid-flip",
+    "PolicyOff": "the mode was set to Off in mid-flip",
+    "TargetGone": "the workload was deleted in mid-flip",
+    "Restored": "what ran before runs again",
+    "Superseded": "the rules now ask for something else",
+}
+
+
+def signals() -> str:
+    """The catalogue of signals."""
+    rows = [
+        f"| `{s.name}` | {s.unit} | {s.meaning} | {s.source} | {s.unknown_when} |"
+        for s in SIGNALS.values()
+    ]
+    return "\n".join(
+        [
+            MADE,
+            "# Signals",
+            "",
+            "Every name that a rule or a guardrail may use. A signal without a value is Unknown,",
+            "with a [reason](reasons.md); it is never 0.",
+            "",
+            "| signal | unit | meaning | computed from | normally Unknown when |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def reasons() -> str:
+    """All enumerated reasons."""
+    parts = [MADE, "# Reasons", ""]
+    for title, members in (
+        ("Why a reading is Unknown", UnknownReason),
+        ("Why a target cannot be steered (`TargetReady`)", TargetProblem),
+        ("Which gate holds a proposal back (`Held`)", GateReason),
+        ("Why a flag change entered its phase", ChangeReason),
+    ):
+        parts += [f"## {title}", "", "| reason | meaning |", "|---|---|"]
+        parts += [f"| `{m}` | {WORDS[str(m)]} |" for m in members]
+        parts.append("")
+    parts += ["## Phases of a flag change", "", ", ".join(f"`{p}`" for p in Phase), ""]
+    parts += ["## Events an alert channel can ask for", "", ", ".join(f"`{e}`" for e in Event), ""]
+    return "\n".join(parts)
+
+
+def main() -> int:
+    """Write or check."""
+    stale = []
+    for name, text in (("signals.md", signals()), ("reasons.md", reasons())):
+        path = REFERENCE / name
+        if "--check" in sys.argv[1:]:
+            if not path.exists() or path.read_text(encoding="utf-8") != text:
+                stale.append(str(path.relative_to(REFERENCE.parent.parent)))
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    if stale:
+        print(f"out of date: {', '.join(stale)}; run make docs")
+    return bool(stale)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
