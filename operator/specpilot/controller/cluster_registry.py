@@ -180,17 +180,23 @@ class ClusterRegistry:
                         at=now,
                     )
         except (ResourceError, RuleSetError, RuleSetOwnedError) as error:
-            wanted = Condition(type="Ready", status=False, reason="Invalid", message=str(error))
-            status: dict[str, Any] = {}
+            with self._store.read() as unit:
+                in_force = unit.rules.latest(namespace=namespace, name=name)
+            stays = f"\nversion {in_force.version} stays in force" if in_force else ""
+            wanted = Condition(
+                type="Ready", status=False, reason="Invalid", message=f"{error}{stays}"
+            )
         else:
-            wanted = Condition(type="Ready", status=True, reason="Compiled")
-            status = {"version": version.version, "hash": version.content_hash}
+            in_force = version
+            wanted = Condition(type="Valid", status=True, reason="Compiled")
         old = (obj.get("status") or {}).get("conditions") or []
-        known = next((c for c in old if c["type"] == "Ready"), None)
-        status |= {
+        known = next((c for c in old if c["type"] == "Valid"), None)
+        status: dict[str, Any] = {
             "observedGeneration": meta["generation"],
             "conditions": [condition_object(wanted, known, generation=meta["generation"], now=now)],
         }
+        if in_force is not None:
+            status |= {"version": in_force.version, "hash": in_force.content_hash}
         try:
             self._writer.patch_status(RULE_SETS.kind, namespace, name, status)
         except ApiError as error:

@@ -69,6 +69,8 @@ CASES = [
          {"history": [ended(Phase.ROLLED_BACK, 30, to="ngram"),
                       ended(Phase.ROLLED_BACK, 600, to="ngram")]}, "2 time"),
     Case("... and ends", None, {"history": [ended(Phase.ROLLED_BACK, 21, to="ngram")]}),
+    Case("what a person rejected is not proposed again at once", GateReason.RECENTLY_FAILED,
+         {"history": [ended(Phase.REJECTED, 15, to="ngram")]}, "rejected"),
     Case("... a success in between forgives the older one", None,
          {"policy": policy(limits=replace(LIMITS, flips_per_hour=9)),
           "history": [ended(Phase.SUCCEEDED, 15, to="ngram"),

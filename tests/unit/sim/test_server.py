@@ -101,9 +101,33 @@ def test_streaming_sends_a_chunk_a_step(path: str) -> None:
             for chunk in chunks
             for choice in chunk["choices"]
         ]
-        assert [each.count("tok") for each in texts] == [1, 5, 5, 5, 5, 0]
-        assert chunks[-2]["choices"][0]["finish_reason"] == "length"
+        role = [0] if "chat" in path else []
+        assert [each.count("tok") for each in texts] == [*role, 1, 5, 5, 5, 5]
+        reasons = [chunk["choices"][0]["finish_reason"] for chunk in chunks[:-1]]
+        assert reasons == [*[None] * (len(texts) - 1), "length"]
         assert chunks[-1]["usage"]["completion_tokens"] == 21
+
+    in_fleet(test)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_every_prompt_has_its_choices(stream: bool) -> None:
+    async def test(fleet: SimFleet, http: httpx.AsyncClient) -> None:
+        server = await fleet.add(["serve", "m", *FAST])
+        asked = {"prompt": ["a b c", [1, 2, 3]], "n": 2, "max_tokens": 3, "stream": stream}
+        options = {"stream_options": {"include_usage": True}} if stream else {}
+        answer = await complete(http, server, **asked, **options)
+        if stream:
+            lines = [line for line in answer.text.splitlines() if line.startswith("data: {")]
+            events = [json.loads(line.removeprefix("data: ")) for line in lines]
+        else:
+            events = [answer.json()]
+        said: dict[int, str] = {}
+        for choice in (choice for event in events for choice in event["choices"]):
+            said[choice["index"]] = said.get(choice["index"], "") + choice["text"]
+        assert said == dict.fromkeys(range(4), " tok tok tok")
+        usage = events[-1]["usage"]
+        assert (usage["prompt_tokens"], usage["completion_tokens"]) == (2 + 3, 12)
 
     in_fleet(test)
 
@@ -115,9 +139,12 @@ def test_streaming_sends_a_chunk_a_step(path: str) -> None:
         ({"logit_bias": {"5": 1}}, 400, "min_p and logit_bias"),
         ({"model": "other"}, 404, "does not exist"),
         ({"prompt": ""}, 400, "prompt"),
-        ({"prompt": ["a", "b"]}, 400, "prompt"),
+        ({"prompt": ["a", ""]}, 400, "prompt"),
+        ({"prompt": []}, 400, "prompt"),
+        ({"n": 0}, 400, "n must be at least 1"),
         ({"max_tokens": 0}, 400, "max_tokens"),
-        ({"max_tokens": 9000}, 400, "maximum context length"),
+        ({"max_tokens": 9000}, 400, "max_tokens=9000 cannot be greater than max_model_len=4096"),
+        ({"max_tokens": 4096}, 400, "maximum context length"),
     ],
 )
 def test_refused_requests(body: dict[str, Any], status: int, says: str) -> None:
@@ -186,9 +213,35 @@ def test_a_start_takes_its_time_and_refuses_connections_meanwhile() -> None:
     in_fleet(test)
 
 
-def test_sigterm_by_default_loses_what_is_in_flight() -> None:
+def test_sigterm_by_default_leaves_what_is_in_flight_hanging_until_its_client_goes() -> None:
     async def test(fleet: SimFleet, http: httpx.AsyncClient) -> None:
         server = await fleet.add(["serve", "m", "--sim-profile", "demo"])
+        flight = asyncio.create_task(complete(http, server, max_tokens=2000))
+
+        def running() -> bool:
+            return server.replica.outstanding == 1
+
+        await until(running, what="the request to run")
+        leaving = asyncio.create_task(server.terminate())
+
+        def closed() -> bool:
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", server.port)) != 0
+
+        await until(closed, what="the port to refuse")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(flight), timeout=0.3)
+        assert server.exit_code is None
+        flight.cancel()
+        await asyncio.wait_for(leaving, timeout=10)
+        assert server.exit_code == 0
+
+    in_fleet(test)
+
+
+def test_sigterm_cuts_what_is_in_flight_when_asked_to() -> None:
+    async def test(fleet: SimFleet, http: httpx.AsyncClient) -> None:
+        server = await fleet.add(["serve", "m", "--sim-abort-on-term", "--sim-profile", "demo"])
         flight = asyncio.create_task(complete(http, server, max_tokens=2000))
 
         def running() -> bool:
@@ -203,7 +256,7 @@ def test_sigterm_by_default_loses_what_is_in_flight() -> None:
     in_fleet(test)
 
 
-def test_a_drain_finishes_what_is_in_flight_and_aborts_what_is_new() -> None:
+def test_a_drain_finishes_what_is_in_flight_and_refuses_what_is_new() -> None:
     async def test(fleet: SimFleet, http: httpx.AsyncClient) -> None:
         server = await fleet.add(["serve", "m", "--shutdown-timeout", "30", *FAST])
         flight = asyncio.create_task(complete(http, server, max_tokens=150))
@@ -220,8 +273,9 @@ def test_a_drain_finishes_what_is_in_flight_and_aborts_what_is_new() -> None:
         await until(draining, what="the drain to begin")
         assert (await http.get(f"{server.url}/health")).status_code == 200
         assert "vllm:" in (await http.get(f"{server.url}/metrics")).text
-        late = (await complete(http, server)).json()
-        assert late["choices"][0]["finish_reason"] == "abort"
+        late = await complete(http, server)
+        assert late.status_code == 500
+        assert late.json()["error"]["message"] == "cannot schedule new futures after shutdown"
         answer = (await flight).json()
         assert answer["usage"]["completion_tokens"] == 150
         await leaving

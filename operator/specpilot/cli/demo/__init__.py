@@ -51,7 +51,7 @@ STARTUP_S = 60.0
 SETTLE_S = 45.0
 """Longest wait for the last change to end after the traffic."""
 
-PACE = Pace(tick=0.5, reconcile=0.25, scrape=0.4)
+PACE = Pace(tick=0.5, reconcile=0.25, scrape=0.3)
 QUICK = Supervision(probe_every=0.2, first_backoff=0.5)
 
 
@@ -61,7 +61,8 @@ def demo(
         Path | None, typer.Option("--json", help="Also write what happened, for machines.")
     ] = None,
     svg: Annotated[
-        Path | None, typer.Option("--svg", help="Also save the last live page as a picture.")
+        Path | None,
+        typer.Option("--svg", help="Also save the live page at the traffic's end as a picture."),
     ] = None,
 ) -> None:
     """Show the main job live: readings, verdicts, flips with canary, probes, audit, alerts."""
@@ -74,11 +75,11 @@ def demo(
         apply_documents(
             load(documents(webhook=receiver.url), source="demo"), store=store, clock=SystemClock()
         )
-        outcome, last = _run(console, store=store, state=state, receiver=receiver, seed=seed)
+        outcome, picture = _run(console, store=store, state=state, receiver=receiver, seed=seed)
     console.print(summary(outcome))
     if svg is not None:
         recorder = Console(record=True, width=132, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
-        recorder.print(draw(last))
+        recorder.print(draw(picture))
         recorder.save_svg(str(svg), title="make demo")
     if json_path is not None:
         json_path.write_text(json.dumps(outcome.as_plain(), indent=2) + "\n", encoding="utf-8")
@@ -114,13 +115,15 @@ def _run(
             traffic(seed=seed), gateways={n: service.fleet.gateway_url(n) for n in FLEETS}
         )
         load_.start()
-        frame = _frame(store, service, load_, receiver)
+        frame = picture = _frame(store, service, load_, receiver)
         with _screen(console) as show:
             while load_.running or (
                 (_changing(frame) or alerts_pending(store)) and load_.second < duration() + SETTLE_S
             ):
                 frame = _frame(store, service, load_, receiver)
                 show(frame)
+                if frame.second < duration():
+                    picture = frame
                 time.sleep(0.25)
             load_.check()
             frame = _frame(store, service, load_, receiver)
@@ -128,7 +131,7 @@ def _run(
         outcome = read_outcome(
             store=store, database=database_url(state), traffic=load_, receiver=receiver
         )
-    return outcome, frame
+    return outcome, picture
 
 
 class _Lines:

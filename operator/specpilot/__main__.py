@@ -1,0 +1,5 @@
+"""`python -m specpilot`."""
+
+from specpilot.cli.main import main
+
+main()

@@ -1,0 +1,48 @@
+"""State of record: flag changes, memory, rules, audit and alerts in one SQL database.
+
+store = Store.open("sqlite:////var/lib/specpilot/specpilot.sqlite")
+with store.begin() as unit:
+    unit.changes.add(change)
+    unit.audit.append(draft, at=now)
+    unit.outbox.enqueue(...)
+"""
+
+from specpilot.store.errors import (
+    ConcurrentUpdateError,
+    DatabaseTooNewError,
+    DatabaseUnusableError,
+    DuplicateChangeError,
+    DuplicateStepError,
+    NoSuchResourceError,
+    RuleSetOwnedError,
+    StoreBusyError,
+    StoreError,
+    TargetBusyError,
+)
+from specpilot.store.outbox import Delivery, OutboxItem, OutboxState
+from specpilot.store.resources import Resource
+from specpilot.store.rules import AppliedVersion, RuleOwner
+from specpilot.store.unit_of_work import Health, Store, UnitOfWork, open_store
+
+__all__ = [
+    "AppliedVersion",
+    "ConcurrentUpdateError",
+    "DatabaseTooNewError",
+    "DatabaseUnusableError",
+    "Delivery",
+    "DuplicateChangeError",
+    "DuplicateStepError",
+    "Health",
+    "NoSuchResourceError",
+    "OutboxItem",
+    "OutboxState",
+    "Resource",
+    "RuleOwner",
+    "RuleSetOwnedError",
+    "Store",
+    "StoreBusyError",
+    "StoreError",
+    "TargetBusyError",
+    "UnitOfWork",
+    "open_store",
+]

@@ -1,0 +1,135 @@
+"""Flag changes in the database: at most one in flight per target, no write lost."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, Connection, delete, insert, select, true, update
+from sqlalchemy.exc import IntegrityError
+
+from specpilot.domain.changes import FlagChange
+from specpilot.domain.targets import TargetRef
+from specpilot.store.codec import change_from_plain, change_to_plain
+from specpilot.store.errors import ConcurrentUpdateError, DuplicateChangeError, TargetBusyError
+from specpilot.store.models import FlagChangeRow
+
+
+def _row(change: FlagChange) -> dict[str, object]:
+    ended = change.phase.ended
+    return {
+        "id": change.id,
+        "policy_uid": change.policy.uid,
+        "policy_namespace": change.policy.namespace,
+        "policy_name": change.policy.name,
+        "target_kind": change.target.kind,
+        "target_namespace": change.target.namespace,
+        "target_name": change.target.name,
+        "phase": str(change.phase),
+        "ended": ended,
+        "created_at": change.created_at,
+        "ended_at": (change.ended_at or change.phase_since) if ended else None,
+        "revision": change.revision,
+        "body": change_to_plain(change),
+    }
+
+
+def _of(target: TargetRef) -> ColumnElement[bool]:
+    kind, namespace, name = target.key
+    return (
+        (FlagChangeRow.target_kind == kind)
+        & (FlagChangeRow.target_namespace == namespace)
+        & (FlagChangeRow.target_name == name)
+    )
+
+
+class Changes:
+    """Flag changes within one transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, change: FlagChange) -> None:
+        """Store a new flag change.
+
+        Raises:
+            TargetBusyError: The target has one that has not ended.
+            DuplicateChangeError: The id is taken.
+        """
+        try:
+            with self._connection.begin_nested():
+                self._connection.execute(insert(FlagChangeRow).values(_row(change)))
+        except IntegrityError:
+            if self.get(change.id) is not None:
+                raise DuplicateChangeError(f"there is a flag change {change.id} already") from None
+            if (other := self.in_flight(change.target)) is not None:
+                raise TargetBusyError(
+                    f"{change.target} has flag change {other.id} of policy {other.policy} in phase "
+                    f"{other.phase}; another one can begin when it has ended"
+                ) from None
+            raise
+
+    def get(self, change_id: str) -> FlagChange | None:
+        """Return a flag change."""
+        found = self._where(FlagChangeRow.id == change_id, limit=1)
+        return found[0] if found else None
+
+    def put(self, change: FlagChange) -> FlagChange:
+        """Write a flag change back; return it with its new revision.
+
+        Raises:
+            ConcurrentUpdateError: It was written since `change` was read, or is gone.
+        """
+        stored = replace(change, revision=change.revision + 1)
+        done = self._connection.execute(
+            update(FlagChangeRow)
+            .where(FlagChangeRow.id == change.id, FlagChangeRow.revision == change.revision)
+            .values(_row(stored))
+        )
+        if done.rowcount != 1:
+            now = self.get(change.id)
+            state = "does not exist" if now is None else f"is at revision {now.revision}"
+            raise ConcurrentUpdateError(
+                f"flag change {change.id} {state}, not at revision {change.revision}: "
+                "read it again and decide again"
+            )
+        return stored
+
+    def in_flight(self, target: TargetRef) -> FlagChange | None:
+        """Return the target's flag change that has not ended."""
+        found = self._where(_of(target) & ~FlagChangeRow.ended, limit=1)
+        return found[0] if found else None
+
+    def open(self) -> list[FlagChange]:
+        """Return all flag changes that have not ended, oldest first."""
+        return self._where(~FlagChangeRow.ended, oldest_first=True)
+
+    def recent(
+        self, *, policy_uid: str | None = None, target: TargetRef | None = None, limit: int = 50
+    ) -> list[FlagChange]:
+        """Return flag changes of a policy, a target or all, newest first."""
+        where: ColumnElement[bool] = true()
+        if policy_uid is not None:
+            where &= FlagChangeRow.policy_uid == policy_uid
+        if target is not None:
+            where &= _of(target)
+        return self._where(where, limit=limit)
+
+    def ended_since(self, target: TargetRef, *, since: datetime) -> list[FlagChange]:
+        """Return the target's flag changes that ended at or after `since`, newest first.
+
+        Advice, rejections and expiries are among them: the caller knows which phases it counts.
+        """
+        return self._where(_of(target) & (FlagChangeRow.ended_at >= since))
+
+    def prune(self, *, ended_before: datetime) -> int:
+        """Delete flag changes that ended before an instant. Their audit records stay."""
+        done = self._connection.execute(
+            delete(FlagChangeRow).where(FlagChangeRow.ended_at < ended_before)
+        )
+        return done.rowcount
+
+    def _where(
+        self, where: ColumnElement[bool], *, limit: int | None = None, oldest_first: bool = False
+    ) -> list[FlagChange]:
+        order = FlagChangeRow.created_at.asc() if oldest_first else FlagChangeRow.created_at.desc()
+        query = select(FlagChangeRow.body).where(where).order_by(order, FlagChangeRow.id)
+        return [change_from_plain(body) for body in self._connection.scalars(query.limit(limit))]

@@ -1,0 +1,102 @@
+"""Both sources behind one port: each ask goes where its policy says.
+
+`auto` takes Prometheus and falls back to the direct scrape. All asks of one target of one tick go
+to the same source: two arms measured in two ways differ by more than their settings.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from specpilot.domain.policy import TelemetrySource
+from specpilot.domain.ports import Ask
+from specpilot.domain.readings import Readings, UnknownReason
+from specpilot.domain.targets import Replica
+from specpilot.telemetry.answer import answer
+from specpilot.telemetry.reads import checked
+from specpilot.telemetry.windows import Arm, Source, failed_arm
+
+log = logging.getLogger(__name__)
+
+
+class AutoTelemetry:
+    """Prometheus, direct scrape, or whichever of them has the numbers.
+
+    Args:
+        prometheus: None when no Prometheus is configured.
+        scrape: None where replicas cannot be reached.
+        deadline_s: Longest time one `collect` may take.
+    """
+
+    def __init__(
+        self, *, prometheus: Source | None, scrape: Source | None, deadline_s: float = 15.0
+    ) -> None:
+        self._prometheus = prometheus
+        self._scrape = scrape
+        self._deadline_s = deadline_s
+
+    def track(self, replicas: Sequence[Replica]) -> None:
+        """Pass the list on."""
+        for source in (self._prometheus, self._scrape):
+            if source is not None:
+                source.track(replicas)
+
+    def collect(self, asks: Sequence[Ask]) -> Mapping[str, Readings]:
+        """Answer all asks within the deadline. Never raises."""
+        return answer(self, asks, deadline_s=self._deadline_s)
+
+    def windows(self, asks: Sequence[Ask], *, deadline_s: float) -> Mapping[str, Arm]:
+        """Send each ask to its source, and decide for those that leave the choice."""
+        by_prometheus = [ask for ask in asks if ask.source is not TelemetrySource.SCRAPE]
+        by_scrape = [ask for ask in asks if ask.source is not TelemetrySource.PROMETHEUS]
+        first = _ask(self._prometheus, "Prometheus", by_prometheus, deadline_s)
+        second = _ask(self._scrape, "direct scrape", by_scrape, deadline_s)
+        undecided: dict[tuple[str, str, str], list[Ask]] = {}
+        arms: dict[str, Arm] = {}
+        for ask in asks:
+            if ask.source is TelemetrySource.AUTO:
+                undecided.setdefault(ask.target.key, []).append(ask)
+            else:
+                chosen = first if ask.source is TelemetrySource.PROMETHEUS else second
+                arms[ask.key] = chosen[ask.key]
+        for together in undecided.values():
+            arms |= self._choose(together, first, second)
+        return arms
+
+    def _choose(
+        self, asks: Sequence[Ask], first: Mapping[str, Arm], second: Mapping[str, Arm]
+    ) -> dict[str, Arm]:
+        """Prometheus for all of these asks, unless it knows nothing where the scrape does."""
+        if self._scrape is None:
+            return {ask.key: first[ask.key] for ask in asks}
+        if self._prometheus is None:
+            return {ask.key: second[ask.key] for ask in asks}
+        lost = next((a for a in asks if not _usable(first[a.key]) and _usable(second[a.key])), None)
+        if lost is None:
+            return {ask.key: first[ask.key] for ask in asks}
+        note = f"direct scrape, because Prometheus has nothing ({_first_fault(first[lost.key])})"
+        return {ask.key: replace(second[ask.key], source=note) for ask in asks}
+
+
+def _ask(
+    source: Source | None, name: str, asks: Sequence[Ask], deadline_s: float
+) -> Mapping[str, Arm]:
+    """Ask one source; if it fails or is missing, the other one's answers still count."""
+    words = f"no {name} is configured"
+    if source is not None:
+        try:
+            return source.windows(asks, deadline_s=deadline_s) if asks else {}
+        except Exception as error:
+            log.exception("telemetry from %s failed", name)
+            words = f"failed ({type(error).__name__}); the log has the details"
+    reason = UnknownReason.SOURCE_ERROR
+    return {ask.key: failed_arm(ask, source=name, reason=reason, words=words) for ask in asks}
+
+
+def _usable(arm: Arm) -> int:
+    return sum(1 for window in arm.replicas if checked(window, arm).fault is None)
+
+
+def _first_fault(arm: Arm) -> str:
+    faults = (checked(window, arm).fault for window in arm.replicas)
+    return next((fault.words for fault in faults if fault is not None), "no replica serves")

@@ -1,0 +1,81 @@
+"""Which series of the engine the product reads, and what they were called before.
+
+One table for both sources: a rename in the engine is one line here. Names are the wire names
+without the `vllm:` prefix and without the `_total` that the text format adds to counters (some
+collectors strip it, so both spellings are accepted).
+
+Two series are left out on purpose. `inter_token_latency_seconds` (before 0.11
+`time_per_output_token_seconds`) has one sample per engine output, not per token, and speculation
+puts several tokens into one output: it rises while the true time per token falls. And
+`iteration_tokens_total` counts steps twice with several API servers.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+PREFIX = "vllm:"
+"""Every series of the engine starts with it."""
+
+
+class Counter(StrEnum):
+    """Counters, summed over engines, models and finish reasons of a replica."""
+
+    GENERATION_TOKENS = "generation_tokens"
+    REQUESTS = "request_success"
+    PREEMPTIONS = "num_preemptions"
+    DRAFTS = "spec_decode_num_drafts"
+    DRAFT_TOKENS = "spec_decode_num_draft_tokens"
+    ACCEPTED_TOKENS = "spec_decode_num_accepted_tokens"
+
+
+SPECULATION = frozenset({Counter.DRAFTS, Counter.DRAFT_TOKENS, Counter.ACCEPTED_TOKENS})
+"""Present (at 0) from the start while the engine speculates, absent while it does not."""
+
+
+class Family(StrEnum):
+    """Histograms, summed over engines and models of a replica."""
+
+    TPOT = "request_time_per_output_token_seconds"  # since 0.11
+    TTFT = "time_to_first_token_seconds"
+    E2E = "e2e_request_latency_seconds"
+    QUEUE_TIME = "request_queue_time_seconds"
+    DECODE_TIME = "request_decode_time_seconds"
+    PROMPT_TOKENS = "request_prompt_tokens"
+    GENERATION_TOKENS = "request_generation_tokens"
+
+
+QUANTILES = (Family.TPOT, Family.TTFT, Family.E2E, Family.QUEUE_TIME)
+"""Histograms whose buckets are read; of the others sum and count are enough."""
+
+
+class Gauge(StrEnum):
+    """Gauges, by the newest name."""
+
+    RUNNING = "num_requests_running"
+    WAITING = "num_requests_waiting"
+    KV_CACHE = "kv_cache_usage_perc"
+
+
+GAUGE_NAMES: Mapping[Gauge, tuple[str, ...]] = {
+    Gauge.RUNNING: ("num_requests_running",),
+    Gauge.WAITING: ("num_requests_waiting",),
+    # Renamed in 0.9.2; 0.9.2 and 0.10 export both with the same value, so the first one found wins.
+    Gauge.KV_CACHE: ("kv_cache_usage_perc", "gpu_cache_usage_perc"),
+}
+"""Wire names of each gauge, newest first."""
+
+AVERAGED = frozenset({Gauge.KV_CACHE})
+"""Gauges that are a share: averaged over the engines of a replica, where the others are summed."""
+
+LEGACY_SPECULATION = (
+    "spec_decode_num_emitted_tokens",
+    "spec_decode_draft_acceptance_rate",
+    "spec_decode_efficiency",
+)
+"""Only the V0 engine (before 0.10) exports these, and only while it speculates."""
+
+CACHE_INFO = "cache_config_info"
+"""Exported from the start, even by 0.8 servers that export nothing else before a first request."""
+
+ENGINE_LABELS = ("engine", "model_name", "finished_reason")
+"""Labels inside one replica; whatever else a series carries names the replica or its scrape."""

@@ -1,0 +1,168 @@
+"""What one replica's window has to say about one number: the number, or why there is none."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import TypeAlias, TypeVar
+
+from specpilot.domain.readings import UnknownReason
+from specpilot.telemetry.names import PREFIX, SPECULATION, Counter, Family, Gauge
+from specpilot.telemetry.windows import (
+    Arm,
+    Fault,
+    Histogram,
+    ReplicaWindow,
+    Speculation,
+    unusable,
+)
+
+T = TypeVar("T")
+Read: TypeAlias = Callable[[ReplicaWindow], T | Fault]
+
+_CLOCK_SKEW = timedelta(seconds=5)
+"""A sample may be dated this much after the end of the window before the clocks are blamed."""
+
+
+def checked(window: ReplicaWindow, arm: Arm) -> ReplicaWindow:
+    """The window, or the same replica with the fault that forbids using its numbers."""
+    fault = window.fault or _time_fault(window, arm)
+    return replace(window, fault=fault)
+
+
+def _time_fault(window: ReplicaWindow, arm: Arm) -> Fault | None:
+    if window.last is None or window.samples == 0:
+        return Fault(reason=UnknownReason.NO_DATA, words="no sample in the window")
+    if window.last > arm.end + _CLOCK_SKEW:
+        ahead = (window.last - arm.end).total_seconds()
+        return Fault(
+            reason=UnknownReason.SOURCE_ERROR,
+            words=f"the newest sample is dated {ahead:.0f} s after the end of the window: "
+            "compare the clocks",
+        )
+    age = (arm.end - window.last).total_seconds()
+    limit = max(3 * window.interval_s, arm.stale_floor_s)
+    if age > limit:
+        return Fault(
+            reason=UnknownReason.STALE,
+            words=f"the newest sample is {age:.0f} s old, more than {limit:.0f} s"
+            + (f" ({window.trouble})" if window.trouble else ""),
+        )
+    if window.samples == 1 or window.span_s <= 0:
+        return Fault(
+            reason=UnknownReason.TOO_FEW_SAMPLES,
+            words="a single sample so far; nothing can be said of a change",
+        )
+    return None
+
+
+def counter(name: Counter) -> Read[float]:
+    """The increase of a counter."""
+
+    def read(window: ReplicaWindow) -> float | Fault:
+        if name in SPECULATION and (fault := _speculation_fault(window)):
+            return fault
+        if fault := window.faults.get(name):
+            return fault
+        if (value := window.counters.get(name)) is None:
+            return _not_exported(name)
+        return unusable(value) or value
+
+    return read
+
+
+def _speculation_fault(window: ReplicaWindow) -> Fault | None:
+    if window.speculation is Speculation.LEGACY:
+        words = (
+            "the V0 engine's speculation counters add up running totals and cannot be used; "
+            "use vLLM 0.10 or newer (or VLLM_USE_V1=1 on 0.8.5 and 0.9)"
+        )
+        return Fault(reason=UnknownReason.AMBIGUOUS, words=words)
+    if window.speculation is Speculation.PRESENT:
+        return None
+    if window.declared_on:
+        words = (
+            "declared to speculate, but the engine exports no vllm:spec_decode series: it runs "
+            "without speculation, has served nothing yet, or is older than 0.8.5"
+        )
+    else:
+        words = "speculation is off on these replicas, so these series do not exist"
+    return Fault(reason=UnknownReason.NOT_EXPORTED, words=words)
+
+
+def _not_exported(name: str) -> Fault:
+    words = f"the engine exports no {PREFIX}{name}"
+    return Fault(reason=UnknownReason.NOT_EXPORTED, words=words)
+
+
+def throughput(window: ReplicaWindow) -> float | Fault:
+    """Output tokens per second of one replica."""
+    if window.speculation is Speculation.LEGACY:
+        words = (
+            "the V0 engine counts too few generated tokens while it speculates; "
+            "use vLLM 0.10 or newer"
+        )
+        return Fault(reason=UnknownReason.AMBIGUOUS, words=words)
+    tokens = counter(Counter.GENERATION_TOKENS)(window)
+    return tokens if isinstance(tokens, Fault) else tokens / window.span_s
+
+
+def completion(window: ReplicaWindow) -> float | Fault:
+    """Finished requests per second of one replica."""
+    requests = counter(Counter.REQUESTS)(window)
+    return requests if isinstance(requests, Fault) else requests / window.span_s
+
+
+def gauge(name: Gauge) -> Read[float]:
+    """The mean of a gauge."""
+
+    def read(window: ReplicaWindow) -> float | Fault:
+        if fault := window.faults.get(name):
+            return fault
+        if (value := window.gauges.get(name)) is not None:
+            return unusable(value) or value
+        # With several API servers the gauges appear with the first request: absent means idle,
+        # unless tokens came out meanwhile.
+        if window.counters.get(Counter.GENERATION_TOKENS) == 0:
+            return 0.0
+        return _not_exported(name)
+
+    return read
+
+
+def histogram(name: Family) -> Read[Histogram]:
+    """The increase of a histogram."""
+
+    def read(window: ReplicaWindow) -> Histogram | Fault:
+        if fault := window.faults.get(name):
+            return fault
+        if (found := window.histograms.get(name)) is None:
+            return _not_exported(name)
+        return unusable(found.sum) or unusable(found.count) or found
+
+    return read
+
+
+def together(*reads: Read[float]) -> Read[tuple[float, ...]]:
+    """Read several numbers of which each is useless without the others."""
+
+    def read(window: ReplicaWindow) -> tuple[float, ...] | Fault:
+        values: list[float] = []
+        for each in reads:
+            value = each(window)
+            if isinstance(value, Fault):
+                return value
+            values.append(value)
+        return tuple(values)
+
+    return read
+
+
+def decode_per_token(window: ReplicaWindow) -> tuple[float, float, float] | Fault:
+    """Decode seconds, tokens after the first, requests: for engines without a series of it."""
+    decode = histogram(Family.DECODE_TIME)(window)
+    if isinstance(decode, Fault):
+        return decode
+    tokens = histogram(Family.GENERATION_TOKENS)(window)
+    if isinstance(tokens, Fault):
+        return tokens
+    return (decode.sum, max(0.0, tokens.sum - tokens.count), decode.count)

@@ -1,0 +1,272 @@
+"""Numbers straight from the replicas, for fleets without Prometheus and for those that lost it.
+
+Gauges of the engine are refreshed once per step, so one scrape says nothing about a batch size: a
+background sampler keeps the recent past of every replica, and a window is cut out of it. A window
+that reaches back before the sampler's start is answered from what there is.
+
+Every scrape opens a new connection: the engine closes idle ones after 5 s, which is a usual
+sampling interval, and a request sent into a closing connection would look like a dead replica.
+"""
+
+import asyncio
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Self
+
+import httpx
+
+from specpilot.domain.ports import Ask, Clock
+from specpilot.domain.readings import Readings, UnknownReason
+from specpilot.domain.targets import Replica
+from specpilot.telemetry.answer import answer
+from specpilot.telemetry.exposition import Page, parse
+from specpilot.telemetry.history import History, window_of
+from specpilot.telemetry.windows import (
+    Arm,
+    ReplicaWindow,
+    failed,
+    failed_arm,
+    serving,
+    start_of,
+    warming,
+)
+
+log = logging.getLogger(__name__)
+
+_SOURCE = "direct scrape"
+
+_HEADERS = {"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "identity"}
+"""Compressing the page would cost the engine's event loop more than the network gains."""
+
+
+class ScrapeError(Exception):
+    """A replica did not give its page; the text says why."""
+
+
+class ScrapeTelemetry:
+    """Samples `/metrics` of every tracked replica that serves.
+
+    Args:
+        clock: Dates the samples.
+        interval_s: Seconds between scrapes of a replica.
+        timeout_s: Longest time one scrape may take, from connecting to the last byte.
+        keep_s: How far back windows can reach. 30 minutes at 5 s take 0.4 MB a replica.
+        concurrency: Scrapes at a time.
+        max_bytes: Largest page; a bigger one is refused.
+        stale_floor_s: Samples younger than this are never stale; beyond it, 3 intervals are.
+        verify: For replicas that serve HTTPS: False, or a context with their CA.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        interval_s: float = 5.0,
+        timeout_s: float = 3.0,
+        keep_s: float = 1800.0,
+        concurrency: int = 16,
+        max_bytes: int = 4 << 20,
+        stale_floor_s: float = 30.0,
+        verify: bool | ssl.SSLContext = True,
+    ) -> None:
+        if interval_s <= 0 or timeout_s <= 0:
+            raise ValueError(
+                f"scrape interval {interval_s} s and timeout {timeout_s} s: both must be above 0"
+            )
+        self._clock = clock
+        self._interval_s = interval_s
+        self._timeout_s = timeout_s
+        self._keep_s = keep_s
+        self._concurrency = concurrency
+        self._max_bytes = max_bytes
+        self._stale_floor_s = stale_floor_s
+        # Loading the system's CAs takes longer than a scrape, so it is done once.
+        self._verify = ssl.create_default_context() if verify is True else verify
+        self._lock = threading.Lock()  # guards the three below
+        self._replicas: dict[str, Replica] = {}
+        self._histories: dict[str, History] = {}
+        self._errors: dict[str, str] = {}
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+
+    # --- life
+
+    def start(self) -> None:
+        """Start sampling in the background; again is harmless."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="scrape", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stop sampling; what was sampled stays readable."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._stop.set()
+            thread.join(timeout=self._timeout_s + 5)
+            self._stop = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def track(self, replicas: Sequence[Replica]) -> None:
+        """Replace the list of replicas to sample. History of those gone is kept until it is old."""
+        with self._lock:
+            self._replicas = {_identity(replica): replica for replica in replicas}
+
+    # --- questions
+
+    def collect(self, asks: Sequence[Ask]) -> Mapping[str, Readings]:
+        """Answer from the samples in memory. Never raises, never waits."""
+        return answer(self, asks, deadline_s=0.0)
+
+    def windows(self, asks: Sequence[Ask], *, deadline_s: float) -> Mapping[str, Arm]:  # noqa: ARG002 - memory answers at once
+        """Answer from the samples in memory."""
+        return {ask.key: self._arm(ask) for ask in asks}
+
+    def _arm(self, ask: Ask) -> Arm:
+        if ask.end > self._clock.now():
+            words = f"the window ends in the future, at {ask.end:%Y-%m-%d %H:%M:%S} UTC"
+            reason = UnknownReason.SOURCE_ERROR
+            return failed_arm(ask, source=_SOURCE, reason=reason, words=words)
+        return Arm(
+            source=_SOURCE,
+            end=ask.end,
+            window_s=(ask.end - ask.start).total_seconds(),
+            replicas=tuple(self._window(replica, ask) for replica in serving(ask)),
+            stale_floor_s=self._stale_floor_s,
+        )
+
+    def _window(self, replica: Replica, ask: Ask) -> ReplicaWindow:
+        start = start_of(replica, ask)
+        if start >= ask.end:
+            return warming(replica, start)
+        key = _identity(replica)
+        with self._lock:
+            history = self._histories.get(key)
+            error = self._errors.get(key, "")
+            tracked = key in self._replicas
+            samples = history.between(start.timestamp(), ask.end.timestamp()) if history else []
+        if samples:
+            window = window_of(
+                samples,
+                replica=replica.id,
+                interval_s=self._interval_s,
+                declared_on=bool(replica.declared.config),
+            )
+            return replace(window, trouble=error)
+        if error:
+            return failed(replica, UnknownReason.SOURCE_ERROR, error)
+        words = "not scraped in the window"
+        if not replica.endpoint:
+            words = "has no address to scrape yet"
+        elif not tracked:
+            words = "is not tracked"
+        return failed(replica, UnknownReason.NO_DATA, words)
+
+    # --- sampling
+
+    def sample(self) -> None:
+        """Scrape every replica once, now. Must not be called from a running event loop."""
+        asyncio.run(self._sample_once())
+
+    def _run(self) -> None:
+        stop, due = self._stop, time.monotonic()
+        while not stop.is_set():
+            try:
+                self.sample()
+            except Exception:
+                log.exception("a round of scrapes failed")
+            # A round that took too long is not made up for.
+            due = max(due + self._interval_s, time.monotonic())
+            stop.wait(due - time.monotonic())
+
+    async def _sample_once(self) -> None:
+        with self._lock:
+            due = {
+                key: replica
+                for key, replica in self._replicas.items()
+                if replica.ready and not replica.terminating and replica.endpoint
+            }
+            self._forget(set(self._replicas))
+        limits = httpx.Limits(max_connections=self._concurrency, max_keepalive_connections=0)
+        room = asyncio.Semaphore(self._concurrency)
+        async with httpx.AsyncClient(
+            verify=self._verify,
+            limits=limits,
+            timeout=self._timeout_s,
+            headers=_HEADERS,
+            trust_env=False,
+        ) as client:
+            await asyncio.gather(
+                *(self._scrape(client, room, key, replica) for key, replica in due.items())
+            )
+
+    async def _scrape(
+        self, client: httpx.AsyncClient, room: asyncio.Semaphore, key: str, replica: Replica
+    ) -> None:
+        if self._stop.is_set():
+            return
+        try:
+            async with room, asyncio.timeout(self._timeout_s):
+                at = self._clock.now()
+                page = await self._page(client, replica.endpoint)
+        except TimeoutError:
+            error = f"no answer within {self._timeout_s:g} s from {_address(replica)}"
+        except ScrapeError as failure:
+            error = f"{_address(replica)}: {failure}"
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as failure:
+            error = f"{_address(replica)}: {str(failure) or type(failure).__name__}"
+        else:
+            with self._lock:
+                history = self._histories.setdefault(key, History(keep_s=self._keep_s))
+                history.add(at.timestamp(), page)
+                self._errors.pop(key, None)
+            return
+        log.debug("scrape of %s failed: %s", replica.id, error)
+        with self._lock:
+            self._errors[key] = f"cannot scrape {error}"
+
+    async def _page(self, client: httpx.AsyncClient, endpoint: str) -> Page:
+        url = endpoint.rstrip("/") + "/metrics"
+        body = bytearray()
+        async with client.stream("GET", url) as response:
+            if response.status_code != httpx.codes.OK:
+                raise ScrapeError(f"answers HTTP {response.status_code} to GET /metrics")
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > self._max_bytes:
+                    raise ScrapeError(f"its page is larger than {self._max_bytes} bytes")
+        return parse(bytes(body))
+
+    def _forget(self, tracked: set[str]) -> None:
+        """Drop what is too old to be asked for. The lock is held."""
+        oldest = self._clock.now().timestamp() - self._keep_s
+        for key in list(self._histories):
+            samples = self._histories[key].samples
+            if key not in tracked and (not samples or samples[-1].at < oldest):
+                del self._histories[key]
+        for key in list(self._errors):
+            if key not in tracked:
+                del self._errors[key]
+
+
+def _identity(replica: Replica) -> str:
+    """Numbers belong to a process, not to a name that a later process may take over."""
+    return f"{replica.id}\0{replica.instance}"
+
+
+def _address(replica: Replica) -> str:
+    """Where a replica is scraped, without anything secret in the URL."""
+    try:
+        url = httpx.URL(replica.endpoint)
+    except httpx.InvalidURL:
+        return "its endpoint (not a URL)"
+    return f"{url.host}:{url.port}" if url.port else url.host

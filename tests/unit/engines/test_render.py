@@ -1,0 +1,280 @@
+"""A setting becomes exactly what a version takes, or is refused with the remedy."""
+
+import json
+from typing import Any
+
+import pytest
+
+from specpilot.domain.settings import OFF, Setting
+from specpilot.engines import empty_value_is_off, render
+
+NGRAM = Setting(
+    name="ngram", method="ngram", num_speculative_tokens=4, extra={"prompt_lookup_max": 4}
+)
+EAGLE = Setting(name="eagle3", method="eagle3", model="org/head", num_speculative_tokens=3)
+
+
+def setting(**fields: Any) -> Setting:
+    return Setting(
+        **{"name": "s", "method": "ngram", "num_speculative_tokens": 4, **fields},
+    )
+
+
+@pytest.mark.parametrize("version", ["", "0.6.6", "0.8.2", "0.32.0", "9.9.9"])
+def test_off_is_no_argument(version: str) -> None:
+    rendered = render(OFF, version=version)
+    assert (rendered.config, rendered.args, rendered.refused) == ("", (), "")
+
+
+@pytest.mark.parametrize(
+    ("given", "version", "args", "reason"),
+    [
+        (
+            NGRAM,
+            "0.32.0",
+            (
+                (
+                    '--speculative-config={"method":"ngram","num_speculative_tokens":4,'
+                    '"prompt_lookup_max":4}'
+                ),
+            ),
+            "one word, keys sorted, no spaces",
+        ),
+        (
+            NGRAM,
+            "0.6.6",
+            (
+                "--speculative-model",
+                "[ngram]",
+                "--num-speculative-tokens",
+                "4",
+                "--ngram-prompt-lookup-max",
+                "4",
+            ),
+            "before the JSON value, n-gram is a model's name",
+        ),
+        (
+            NGRAM,
+            "0.5.5",
+            (
+                "--use-v2-block-manager",
+                "--speculative-model",
+                "[ngram]",
+                "--num-speculative-tokens",
+                "4",
+                "--ngram-prompt-lookup-max",
+                "4",
+            ),
+            "speculation needed the second block manager",
+        ),
+        (
+            setting(method="draft_model", model="org/draft"),
+            "0.7.3",
+            ("--speculative-model", "org/draft", "--num-speculative-tokens", "4"),
+            "the method is inferred from the model",
+        ),
+        (
+            setting(
+                method="draft_model",
+                model="d",
+                extra={
+                    "disable_mqa_scorer": True,
+                    "posterior_alpha": 1,
+                    "disable_logprobs": False,
+                },
+            ),
+            "0.7.3",
+            (
+                "--disable-logprobs-during-spec-decoding",
+                "false",
+                "--speculative-disable-mqa-scorer",
+                "--speculative-model",
+                "d",
+                "--num-speculative-tokens",
+                "4",
+                "--typical-acceptance-sampler-posterior-alpha",
+                "1.0",
+            ),
+            "switches, truth values and numbers",
+        ),
+    ],
+)
+def test_arguments(given: Setting, version: str, args: tuple[str, ...], reason: str) -> None:
+    rendered = render(given, version=version)
+    assert rendered.refused == ""
+    assert rendered.args == args, reason
+
+
+@pytest.mark.parametrize(
+    ("given", "version", "rendered_as", "instead", "reason"),
+    [
+        (NGRAM, "0.6.6", {"disable_by_batch_size": 33}, "", "the flag; it stops at >= N"),
+        (NGRAM, "0.8.2", {"disable_by_batch_size": 33}, "VLLM_USE_V1=0", "V1 never reads it"),
+        (EAGLE, "0.9.2", {"disable_by_batch_size": 33}, "VLLM_USE_V1=0", "V1 never reads it"),
+        (
+            setting(method="mlp_speculator", model="m"),
+            "0.9.2",
+            {"disable_by_batch_size": 33},
+            "",
+            "a method that only V0 has falls back to V0",
+        ),
+        (NGRAM, "0.10.0", {}, "batch-guard", "ignored there"),
+        (NGRAM, "0.16.0", {}, "batch-guard", "ignored there"),
+        (NGRAM, "0.17.0", {}, "batch-guard", "it would crash the pod"),
+        (NGRAM, "0.23.0", {}, "returns as a schedule in 0.24.0", "nothing between"),
+        (
+            NGRAM,
+            "0.24.0",
+            {"num_speculative_tokens_per_batch_size": [[1, 32, 4], [33, 1000000, 0]]},
+            "--data-parallel-size 1 only",
+            "may hang with data parallelism",
+        ),
+        (
+            EAGLE,
+            "0.30.0",
+            {"num_speculative_tokens_per_batch_size": [[1, 32, 3], [33, 1000000, 0]]},
+            "Model Runner V2 accepts the schedule and drafts at full depth",
+            "accepted and ignored",
+        ),
+        (
+            EAGLE,
+            "0.33.0",
+            {"num_speculative_tokens_per_batch_size": [[1, 32, 3], [33, 1000000, 0]]},
+            "data-parallel-size above 1",
+            "works",
+        ),
+        (
+            setting(method="suffix", num_speculative_tokens=8),
+            "0.33.0",
+            {},
+            "follows no schedule",
+            "not on the allow-list",
+        ),
+        (
+            setting(method="mtp", num_speculative_tokens=None),
+            "0.33.0",
+            {},
+            "numSpeculativeTokens is unset",
+            "a schedule states depths",
+        ),
+    ],
+)
+def test_the_batch_limit_is_rendered_for_the_version(
+    given: Setting, version: str, rendered_as: dict[str, Any], instead: str, reason: str
+) -> None:
+    limited = Setting(
+        name=given.name,
+        method=given.method,
+        model=given.model,
+        num_speculative_tokens=given.num_speculative_tokens,
+        extra=given.extra,
+        disable_above_batch_size=32,
+    )
+    plain, rendered = render(given, version=version), render(limited, version=version)
+    assert rendered.refused == ""
+    before, after = json.loads(plain.config), json.loads(rendered.config)
+    assert {k: v for k, v in after.items() if k not in before} == rendered_as, reason
+    assert instead in rendered.instead
+    assert bool(instead) == bool(rendered.instead)
+
+
+@pytest.mark.parametrize(
+    ("given", "version", "says", "reason"),
+    [
+        (setting(method="eagle33", model="m"), "0.32.0", "did you mean eagle3?", "a typo"),
+        (setting(method="xyz"), "0.32.0", "it knows custom_class", "nothing near"),
+        (setting(method="suffix"), "0.10.0", "exists in 0.12.0 and later", "too early"),
+        (setting(method="medusa", model="m"), "0.33.0", "not including, 0.33.0", "gone"),
+        (setting(method="draft_model", model="m"), "0.12.0", "use a version outside", "a gap"),
+        (setting(method="eagle3"), "0.32.0", "needs a model; add model:", "no head"),
+        (setting(model="m"), "0.32.0", "drafts without a model; remove", "a model for n-gram"),
+        (setting(num_speculative_tokens=None), "0.32.0", "add numSpeculativeTokens", "no depth"),
+        (setting(num_speculative_tokens=0), "0.32.0", 'use the setting "off"', "depth 0"),
+        (setting(extra={"promt_lookup_max": 4}), "0.32.0", "mean prompt_lookup_max?", "a typo"),
+        (setting(extra={"promt_lookup_max": 4}), "", "mean prompt_lookup_max?", "no version"),
+        (
+            setting(extra={"num_speculative_tokens_per_batch_size": [[1, 2, 3]]}),
+            "0.23.0",
+            "exists in 0.24.0 and later",
+            "an unknown key stops the engine",
+        ),
+        (
+            setting(extra={"disable_logprobs": True}),
+            "0.12.0",
+            "not including, 0.12.0",
+            "a key that is gone",
+        ),
+        (
+            setting(extra={"disable_by_batch_size": 8}),
+            "0.9.2",
+            "state it as disableAboveBatchSize",
+            "an intent has a field",
+        ),
+        (setting(extra={"model": "x"}), "0.32.0", "state it as model", "a field of its own"),
+        (
+            setting(
+                disable_above_batch_size=8,
+                extra={"num_speculative_tokens_per_batch_size": [[1, 8, 4]]},
+            ),
+            "0.32.0",
+            "say the same; remove one",
+            "two schedules",
+        ),
+        (setting(disable_above_batch_size=0), "0.32.0", "use 1 or more", "a limit of 0"),
+        (setting(extra={"acceptance": float("nan")}), "9.9", "use plain values", "no JSON"),
+        (setting(extra={}), "0.7.3", "add extra: {prompt_lookup_max: 4}", "required there"),
+        (
+            setting(extra={"prompt_lookup_max": 4, "revision": "main"}),
+            "0.7.3",
+            "has no flag for revision",
+            "no such flag",
+        ),
+        (
+            setting(extra={"prompt_lookup_max": "4"}),
+            "0.7.3",
+            "takes a whole number",
+            "a flag has a type",
+        ),
+        (
+            setting(extra={"prompt_lookup_max": 4, "disable_mqa_scorer": "yes"}),
+            "0.7.3",
+            "write true or false",
+            "a switch is set or not",
+        ),
+        (NGRAM, "latest", "use an image tag", "no version"),
+        (NGRAM, "0.3.0", "use vLLM 0.4.3 or later", "too old"),
+    ],
+)
+def test_refusals_name_the_remedy(given: Setting, version: str, says: str, reason: str) -> None:
+    rendered = render(given, version=version)
+    assert says in rendered.refused, reason
+    assert rendered.refused.startswith(f"setting {given.name}: ")
+    assert (rendered.config, rendered.args) == ("", ())
+
+
+def test_a_newer_engine_gets_what_the_table_does_not_know() -> None:
+    rendered = render(setting(method="telepathy", extra={"range_m": 3}), version="0.40.0")
+    assert rendered.refused == ""
+    assert json.loads(rendered.config)["range_m"] == 3
+    assert "vLLM 0.40.0 is newer than 0.33.0" in rendered.instead
+    assert "extra.range_m is not described and is passed on" in rendered.instead
+    assert "method telepathy is not described and is passed on" in rendered.instead
+
+
+def test_a_newer_engine_does_not_get_what_is_known_to_be_gone() -> None:
+    assert (
+        "not including, 0.21.0"
+        in render(setting(extra={"speculative_token_tree": "[]"}), version="0.40.0").refused
+    )
+
+
+def test_a_version_that_is_not_known_is_said() -> None:
+    assert "is not known and is read as 0.33.0" in render(NGRAM, version="").instead
+
+
+@pytest.mark.parametrize(
+    ("version", "works"),
+    [("0.10.0", False), ("0.10.1", True), ("0.33.0", True), ("", True), ("latest", False)],
+)
+def test_where_an_empty_value_is_off(version: str, works: bool) -> None:
+    assert empty_value_is_off(version=version) is works

@@ -1,0 +1,190 @@
+"""Would the scheduler find a place for one more pod?"""
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from specpilot.fleets.kubernetes import ApiError
+from specpilot.fleets.kubernetes.capacity import Capacity, requests, room_on
+from tests.unit.fleets_kubernetes.fakes import Reply, Seen, serve
+
+GPU = "nvidia.com/gpu"
+
+
+def container(**asked: str) -> dict[str, Any]:
+    return {"resources": {"requests": {k.replace("gpu", GPU): v for k, v in asked.items()}}}
+
+
+def node(name: str = "n1", *, gpus: int = 1, **spec: Any) -> dict[str, Any]:
+    labels = spec.pop("labels", {})
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+        "status": {"allocatable": {"cpu": "8", "memory": "64Gi", "pods": "110", GPU: str(gpus)}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "want", "reason"),
+    [
+        (
+            {"containers": [container(gpu="1"), container(cpu="500m")]},
+            {GPU: 1, "cpu": "0.5"},
+            "sum",
+        ),
+        (
+            {"containers": [{"resources": {"limits": {GPU: "2"}}}]},
+            {GPU: 2},
+            "a limit without a request is one",
+        ),
+        (
+            {"containers": [container(cpu="1")], "initContainers": [container(cpu="3")]},
+            {"cpu": 3},
+            "the largest init container",
+        ),
+        (
+            {
+                "containers": [container(cpu="1")],
+                "initContainers": [{**container(cpu="2"), "restartPolicy": "Always"}],
+            },
+            {"cpu": 3},
+            "a sidecar runs beside the others",
+        ),
+        (
+            {"containers": [container(cpu="1")], "overhead": {"cpu": "250m"}},
+            {"cpu": "1.25"},
+            "the runtime's overhead",
+        ),
+        ({"containers": [{}]}, {}, "none"),
+    ],
+)
+def test_requests(spec: dict[str, Any], want: dict[str, Any], reason: str) -> None:
+    amounts = {name: Decimal(v) for name, v in want.items()}
+    assert requests(spec) == {"pods": Decimal(1), **amounts}, reason
+
+
+TAINT = {"key": GPU, "value": "present", "effect": "NoSchedule"}
+AFFINITY = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["h100"]}]},
+                {"matchExpressions": [{"key": "memory", "operator": "Gt", "values": ["70"]}]},
+            ]
+        }
+    }
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    reason: str
+    nodes: list[dict[str, Any]]
+    want: bool
+    spec: dict[str, Any] = field(default_factory=dict)
+    used: dict[str, dict[str, Decimal]] = field(default_factory=dict)
+
+
+CASES = [
+    Case("a free GPU", [node()], True),
+    Case("all are taken", [node()], False, used={"n1": {GPU: Decimal(1)}}),
+    Case("another node has one", [node(gpus=0), node("n2")], True),
+    Case("no node at all", [], False),
+    Case("cordoned", [node(unschedulable=True)], False),
+    Case("tainted", [node(taints=[TAINT])], False),
+    Case(
+        "tainted and tolerated",
+        [node(taints=[TAINT])],
+        True,
+        {"tolerations": [{"key": GPU, "operator": "Exists"}]},
+    ),
+    Case(
+        "tolerated by value",
+        [node(taints=[TAINT])],
+        True,
+        {"tolerations": [{"key": GPU, "value": "present", "effect": "NoSchedule"}]},
+    ),
+    Case(
+        "another effect is tolerated",
+        [node(taints=[TAINT])],
+        False,
+        {"tolerations": [{"key": GPU, "operator": "Exists", "effect": "NoExecute"}]},
+    ),
+    Case("a mere preference", [node(taints=[{**TAINT, "effect": "PreferNoSchedule"}])], True),
+    Case("another pool", [node(labels={"gpu": "a10"})], False, {"nodeSelector": {"gpu": "h100"}}),
+    Case("the pool", [node(labels={"gpu": "h100"})], True, {"nodeSelector": {"gpu": "h100"}}),
+    Case("affinity, first term", [node(labels={"gpu": "h100"})], True, {"affinity": AFFINITY}),
+    Case("affinity, second term", [node(labels={"memory": "80"})], True, {"affinity": AFFINITY}),
+    Case("affinity, neither", [node(labels={"memory": "40"})], False, {"affinity": AFFINITY}),
+    Case(
+        "a GPU but no memory",
+        [node()],
+        False,
+        {"containers": [container(gpu="1", memory="32Gi")]},
+        {"n1": {"memory": Decimal(40 * 2**30)}},
+    ),
+    Case("too many pods", [node()], False, used={"n1": {"pods": Decimal(110)}}),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.reason)
+def test_room(case: Case) -> None:
+    spec = {"containers": [container(gpu="1")], **case.spec}
+    found = room_on(case.nodes, case.used, spec)
+    assert found.there is case.want
+    if not case.want:
+        assert f"1 {GPU}" in found.message
+
+
+def test_one_reading_serves_many_and_grows_old() -> None:
+    pods = [{"spec": {"nodeName": "n1", "containers": [container(gpu="1")]}}]
+
+    def answer(seen: Seen, reply: Reply) -> None:
+        reply.json({"items": [node(gpus=2)] if seen.path.endswith("nodes") else pods})
+
+    now = [0.0]
+    with serve(answer) as server:
+        capacity = Capacity(server.api(), clock=lambda: now[0], fresh_s=15)
+        one, two = ({"containers": [container(gpu=n)]} for n in ("1", "2"))
+        assert capacity.room(one).there
+        assert not capacity.room(two).there
+        assert len(server.requests) == 2
+        assert server.requests[1].query["fieldSelector"] == (
+            "status.phase!=Succeeded,status.phase!=Failed"
+        )
+        now[0] = 16.0
+        capacity.room(one)
+        assert len(server.requests) == 4
+
+
+def test_pods_that_are_at_hand_are_not_asked_for() -> None:
+    spec = {"nodeName": "n1", "containers": [container(gpu="1")]}
+    held = [{"spec": spec, "status": {"phase": phase}} for phase in ("Running", "Failed")]
+    with serve(lambda _, reply: reply.json({"items": [node(gpus=2)]})) as server:
+        capacity = Capacity(server.api(), clock=lambda: 0.0, pods=lambda: held)
+        assert capacity.room(spec).there, "the failed one holds nothing"
+        assert [seen.path for seen in server.requests] == ["/api/v1/nodes"]
+
+
+def test_a_pod_without_devices_asks_nobody() -> None:
+    with serve(lambda _, reply: reply.failure(500, "", "")) as server:
+        capacity = Capacity(server.api(), clock=lambda: 0.0)
+        assert capacity.room({"containers": [container(cpu="900")]}).there
+        assert server.requests == []
+
+
+def test_what_may_not_be_seen_is_assumed_and_said() -> None:
+    with serve(lambda _, reply: reply.failure(403, "Forbidden", "no nodes for you")) as server:
+        room = Capacity(server.api(), clock=lambda: 0.0).room({"containers": [container(gpu="1")]})
+    assert room.there
+    assert "assumed" in room.message
+    assert "no nodes for you" in room.message
+
+
+def test_an_outage_is_not_room() -> None:
+    with serve(lambda _, reply: reply.failure(503, "", "later")) as server:
+        capacity = Capacity(server.api(), clock=lambda: 0.0)
+        with pytest.raises(ApiError):
+            capacity.room({"containers": [container(gpu="1")]})

@@ -1,0 +1,215 @@
+"""What a Deployment is reported as, from what the caches hold."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from specpilot.domain.settings import Declared
+from specpilot.domain.targets import TargetProblem, TargetRef, TargetState
+from specpilot.fleets.kubernetes import DeploymentFleet
+from specpilot.fleets.kubernetes.objects import slim_deployment, slim_pod, slim_replica_set
+from specpilot.fleets.kubernetes.source import Family, _selector
+from specpilot.fleets.kubernetes.wiring import annotations
+from tests.unit.fleets_kubernetes.fakes import (
+    Object,
+    deployment,
+    engine,
+    owner,
+    pod,
+    replica_set,
+    serve,
+)
+
+REF = TargetRef(kind="Deployment", namespace="serving", name="chat")
+NGRAM = Declared(setting="ngram", config='{"method":"ngram"}', change_id="c-1")
+
+
+@dataclass(frozen=True)
+class Held:
+    """One family, in the form in which the caches keep it."""
+
+    found: Family | None
+
+    def family(self, namespace: str, name: str) -> Family | None:
+        assert (namespace, name) == ("serving", "chat")
+        return self.found
+
+    def pods_everywhere(self) -> None:
+        return None
+
+
+def family(found: Object, sets: list[Object] | None = None, *pods: Object) -> Family:
+    return Family(
+        deployment=slim_deployment(found),
+        replica_sets=tuple(slim_replica_set(rs) for rs in (sets or [replica_set(found)])),
+        pods=tuple(slim_pod(p) for p in pods),
+    )
+
+
+def observe(found: Family | None, *, ref: TargetRef = REF) -> TargetState:
+    with serve(lambda _, reply: reply.failure(500, "", "not to be asked")) as server:
+        state = DeploymentFleet(server.api(), source=Held(found)).observe(ref)
+    assert server.requests == []
+    return state
+
+
+def pods(count: int = 3, **options: Any) -> list[Object]:
+    return [pod(f"chat-{n}", **options) for n in range(count)]
+
+
+def test_at_rest() -> None:
+    state = observe(family(deployment(), None, *pods()))
+    assert state.problem is None
+    assert state.rolling == ""
+    assert state.all_run(Declared())
+    assert state.engine_version == "0.32.0"
+    assert state.progress_deadline_s == 600
+
+
+def test_a_held_canary() -> None:
+    noted = annotations(NGRAM)
+    managed = [
+        {
+            "manager": "specpilot",
+            "fieldsV1": {
+                "f:spec": {
+                    "f:paused": {},
+                    "f:template": {"f:metadata": {"f:annotations": {f"f:{k}": {} for k in noted}}},
+                }
+            },
+        }
+    ]
+    found = deployment(
+        annotations=noted,
+        paused=True,
+        metadata={"managedFields": managed},
+        status={"replicas": 4, "updatedReplicas": 1},
+    )
+    plain = deployment()
+    sets = [replica_set(plain, uid="rs-1"), replica_set(found, uid="rs-2", replicas=1)]
+    canary = pod("canary", annotations=noted, replica_set_uid="rs-2")
+    state = observe(family(found, sets, canary, *pods()))
+    assert state.problem is None
+    assert state.halted
+    assert state.declared == NGRAM
+    assert [r.id for r in state.arm(NGRAM)] == ["canary"]
+    assert len(state.arm(Declared())) == 3
+    assert "1 of 3 replicas are of the latest template" in state.rolling
+    assert state.user_template == observe(family(plain)).user_template
+
+
+def test_the_pods_are_believed_and_not_the_template() -> None:
+    """An owner that takes the annotation away in mid-roll leaves a roll that looks finished."""
+    stray = pod("chat-1", annotations=annotations(NGRAM))
+    state = observe(family(deployment(), None, stray, *pods(2)))
+    assert state.declared == Declared()
+    assert not state.all_run(Declared())
+
+
+@dataclass(frozen=True)
+class Case:
+    reason: str
+    want: TargetProblem
+    said: str
+    found: Family | None
+    ref: TargetRef = REF
+
+
+CASES = [
+    Case("gone", TargetProblem.NOT_FOUND, "no Deployment chat in namespace serving", None),
+    Case(
+        "another kind",
+        TargetProblem.UNSUPPORTED_KIND,
+        "StatefulSet",
+        None,
+        TargetRef(kind="StatefulSet", namespace="serving", name="chat"),
+    ),
+    Case(
+        "owned",
+        TargetProblem.OWNED_BY_OTHER,
+        "InferenceService llama",
+        family(deployment(metadata={"ownerReferences": [owner("InferenceService", "llama", "u")]})),
+    ),
+    Case(
+        "several containers",
+        TargetProblem.CONTAINER_NOT_FOUND,
+        "set target.container to one of: model, proxy",
+        family(deployment(engine(name="model"), engine(name="proxy"))),
+    ),
+    Case(
+        "a container that is not there",
+        TargetProblem.CONTAINER_NOT_FOUND,
+        "has no container main; set target.container to one of: vllm",
+        family(deployment()),
+        TargetRef(kind="Deployment", namespace="serving", name="chat", container="main"),
+    ),
+    Case(
+        "not wired",
+        TargetProblem.NOT_WIRED,
+        "Deployment serving/chat",
+        family(deployment(engine(env=[]))),
+    ),
+    Case(
+        "paused by a person",
+        TargetProblem.PAUSED_BY_USER,
+        "paused by kubectl-rollout; resume it with `kubectl -n serving rollout resume",
+        family(
+            deployment(
+                paused=True,
+                metadata={
+                    "managedFields": [
+                        {"manager": "kubectl-rollout", "fieldsV1": {"f:spec": {"f:paused": {}}}}
+                    ]
+                },
+            )
+        ),
+    ),
+    Case(
+        "paused by nobody knows whom",
+        TargetProblem.PAUSED_BY_USER,
+        "paused by somebody",
+        family(deployment(paused=True)),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.reason)
+def test_problem(case: Case) -> None:
+    problem = observe(case.found, ref=case.ref).problem
+    assert problem is not None
+    assert problem.reason is case.want
+    assert case.said in problem.message
+
+
+def test_pods_of_another_image_do_not_tell_the_version() -> None:
+    asked: list[str] = []
+
+    def ask(endpoint: str) -> str:
+        asked.append(endpoint)
+        return "0.33.0"
+
+    new = deployment(engine(image="acme/llm:2"))
+    old_pod = pod("chat-1", container=engine(image="acme/llm:1"))
+    new_pod = pod("chat-2", container=engine(image="acme/llm:2"), podIP="10.0.0.8")
+    with serve(lambda _, reply: reply.failure(500, "", "")) as server:
+        fleet = DeploymentFleet(
+            server.api(), source=Held(family(new, None, old_pod, new_pod)), version=ask
+        )
+        assert fleet.observe(REF).engine_version == "0.33.0"
+    assert asked == ["http://10.0.0.8:8000"]
+
+
+def test_selector() -> None:
+    found = deployment(
+        selector={
+            "matchLabels": {"app": "chat"},
+            "matchExpressions": [
+                {"key": "tier", "operator": "In", "values": ["a", "b"]},
+                {"key": "zone", "operator": "NotIn", "values": ["c"]},
+                {"key": "x", "operator": "Exists"},
+                {"key": "y", "operator": "DoesNotExist"},
+            ],
+        }
+    )
+    assert _selector(found) == "app=chat,tier in (a,b),zone notin (c),x,!y"

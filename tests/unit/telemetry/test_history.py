@@ -1,0 +1,248 @@
+"""Increases over samples: exact on real recordings, right across restarts."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specpilot.domain.readings import Readings, UnknownReason
+from specpilot.telemetry.derive import derive
+from specpilot.telemetry.exposition import parse
+from specpilot.telemetry.history import History, Sample, window_of
+from specpilot.telemetry.names import Counter, Family, Gauge
+from specpilot.telemetry.windows import ReplicaWindow, Speculation
+from tests.unit.telemetry.builders import END, RECORDINGS, arm, page, recording, samples
+
+PAIRS = sorted(
+    path.stem for path in RECORDINGS.glob("0.32.0-*.json") if "server_info" not in path.stem
+)
+
+
+def _window(found: list[Sample], *, declared_on: bool = False) -> ReplicaWindow:
+    return window_of(found, replica="a", interval_s=5.0, declared_on=declared_on)
+
+
+def _readings(found: list[Sample]) -> Readings:
+    return derive(arm(_window(found)), ready=1)
+
+
+@pytest.mark.parametrize("stem", PAIRS)
+def test_a_recorded_load_is_measured_to_the_last_digit(stem: str) -> None:
+    path = RECORDINGS / f"{stem}-after.prom"
+    if not path.exists():
+        pytest.skip(f"{stem} has no pair of pages")
+    truth = json.loads((RECORDINGS / f"{stem}.json").read_text())["result"]
+    seconds = truth["secs"]
+    before, after = recording(f"{stem}-before.prom"), recording(f"{stem}-after.prom")
+    readings = _readings(samples([(seconds, before), (0.0, after)]))
+
+    assert readings.value("tokens_per_second") == pytest.approx(truth["gen_metric"] / seconds)
+    assert readings.value("requests_per_second") == pytest.approx(truth["n"] / seconds)
+    assert readings["tpot_mean"].count == truth["n"]
+    assert readings.value("generation_length_mean") == truth["max_tokens"]
+    assert readings.value("prompt_length_mean") == pytest.approx(
+        truth["prompt_metric"] / truth["n"]
+    )
+    if truth["server"] == "nospec":
+        for signal in ("acceptance_rate", "mean_acceptance_length", "drafts", "draft_tokens"):
+            assert readings[signal].reason is UnknownReason.NOT_EXPORTED
+        return
+    assert readings.value("drafts") == truth["drafts"]
+    assert readings.value("draft_tokens") == truth["draft_tokens"]
+    assert readings.value("acceptance_rate") == truth["accepted"] / truth["draft_tokens"]
+    assert round(readings.value("acceptance_rate") or 0.0, 4) == truth["accept_rate"]
+    length = readings.value("mean_acceptance_length")
+    assert length == 1 + truth["accepted"] / truth["drafts"]
+    digits = len(str(truth["mean_len"]).partition(".")[2])
+    assert round(length, digits) == truth["mean_len"]
+    assert readings["acceptance_rate"].count == truth["drafts"]
+
+
+def test_0_10_has_no_tpot_series_and_gets_the_mean_from_decode_time() -> None:
+    stem = "0.10.2-nospec-mixed-c4"
+    pages = [(20.0, recording(f"{stem}-before.prom")), (0.0, recording(f"{stem}-after.prom"))]
+    readings = _readings(samples(pages))
+    assert readings.value("tpot_mean") == pytest.approx(105.54819534800072 / (512 - 8))
+    assert readings["tpot_mean"].count == 8
+    assert "decode time" in readings["tpot_mean"].message
+    assert readings["tpot_p99"].reason is UnknownReason.NOT_EXPORTED
+    assert "0.11" in readings["tpot_p99"].message
+    assert readings.value("kv_cache_usage") == 0.0
+
+
+def test_v0_counters_are_refused_but_its_latencies_are_used() -> None:
+    stem = "0.8.5-ngram-v0-repetitive-c16"
+    pages = [(20.0, recording(f"{stem}-before.prom")), (0.0, recording(f"{stem}-after.prom"))]
+    readings = _readings(samples(pages))
+    for signal in ("acceptance_rate", "mean_acceptance_length", "drafts", "tokens_per_second"):
+        assert readings[signal].reason is UnknownReason.AMBIGUOUS
+        assert "V0" in readings[signal].message
+    assert readings["tpot_mean"].known
+    assert readings["e2e_p99"].known
+
+
+def test_an_idle_0_8_server_shows_nothing_but_is_not_broken() -> None:
+    text = recording("0.8.5-ngram-v0-idle-zero-requests.prom")
+    readings = _readings(samples([(10.0, text), (0.0, text)]))
+    assert readings.value("batch_size") == 0.0
+    assert readings.value("tokens_per_second") == 0.0
+    assert readings["e2e_p99"].reason is UnknownReason.TOO_FEW_SAMPLES
+    assert readings["acceptance_rate"].reason is UnknownReason.NOT_EXPORTED
+
+
+def test_a_page_without_vllm_series_names_the_flag() -> None:
+    found = _window(samples([(5.0, b"python_info 1\n"), (0.0, b"python_info 1\n")]))
+    assert found.fault is not None
+    assert found.fault.reason is UnknownReason.NOT_EXPORTED
+    assert "--disable-log-stats" in found.fault.words
+
+
+def test_a_recorded_series_agrees_with_its_summary() -> None:
+    folder = RECORDINGS / "0.32.0-ngram-seqs8-series"
+    rows = list(csv.DictReader((folder / "summary.csv").open()))
+    chosen = [int(path.stem) for path in sorted(folder.glob("*.prom"))]
+    pages = [(100.0 - float(rows[i]["t"]), (folder / f"{i:03}.prom").read_bytes()) for i in chosen]
+    found = _window(samples(pages))
+    first, last = rows[chosen[0]], rows[chosen[-1]]
+    assert found.counters[Counter.GENERATION_TOKENS] == float(last["gen"]) - float(first["gen"])
+    assert found.counters[Counter.DRAFTS] == float(last["drafts"]) - float(first["drafts"])
+    assert found.span_s == pytest.approx(float(last["t"]) - float(first["t"]))
+    picked = [rows[i] for i in chosen]
+    area = sum(
+        (float(a["running"]) + float(b["running"])) / 2 * (float(b["t"]) - float(a["t"]))
+        for a, b in pairwise(picked)
+    )
+    assert found.gauges[Gauge.RUNNING] == pytest.approx(area / found.span_s)
+    assert found.speculation is Speculation.PRESENT
+
+
+@dataclass(frozen=True)
+class Restart:
+    reason: str
+    pages: list[dict[str, float | str]]
+    want: float
+
+
+RESTARTS = [
+    Restart("steady", [{"t": 10}, {"t": 15}, {"t": 30}], 20),
+    Restart("restart: what came after counts from 0", [{"t": 10}, {"t": 15}, {"t": 4}], 9),
+    Restart("two restarts", [{"t": 10}, {"t": 3}, {"t": 5}, {"t": 1}], 6),
+    Restart("came into being meanwhile", [{"x": 1}, {"t": 7}], 7),
+    Restart("gone for a while: an 0.8 server that restarted", [{"t": 9}, {"x": 1}, {"t": 2}], 2),
+    Restart(
+        "a new start time is a restart although the counter is ahead already",
+        [{"t": 2, "start": 100}, {"t": 8, "start": 160}],
+        8,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", RESTARTS, ids=lambda case: case.reason)
+def test_restarts(case: Restart) -> None:
+    def text(values: dict[str, float | str]) -> bytes:
+        lines = page(
+            {
+                "generation_tokens_total" if k == "t" else "cache_config_info": v
+                for k, v in values.items()
+                if k != "start"
+            }
+        )
+        if "start" in values:
+            lines += f"process_start_time_seconds {values['start']}\n".encode()
+        return lines
+
+    pages = [(50.0 - 5 * i, text(values)) for i, values in enumerate(case.pages)]
+    assert _window(samples(pages)).counters[Counter.GENERATION_TOKENS] == case.want
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(1, 50), st.integers(0, 9)), min_size=1, max_size=6),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_any_number_of_restarts_is_counted_like_an_observer_would(
+    lives: list[list[tuple[int, int]]],
+) -> None:
+    """Each life is a list of (tokens, accepted) steps; it starts at 0 and is seen after each."""
+    pages: list[tuple[float, bytes]] = []
+    seen: list[tuple[int, int]] = []
+    for life in lives:
+        tokens = accepted = 0
+        for more, taken in life:
+            tokens, accepted = tokens + more, accepted + taken
+            seen.append((tokens, accepted))
+            lines = {
+                "generation_tokens_total": tokens,
+                "spec_decode_num_drafts_total": accepted + 1,
+                "spec_decode_num_accepted_tokens_total": accepted,
+            }
+            pages.append((10_000.0 - len(pages), page(lines)))
+    want_tokens = want_accepted = 0
+    for (before, taken_before), (after, taken_after) in pairwise(seen):
+        # A restart shows by the tokens falling; then everything counts from 0.
+        fell = after < before
+        want_tokens += after if fell else after - before
+        want_accepted += taken_after if fell else taken_after - taken_before
+    found = _window(samples(pages))
+    assert found.counters[Counter.GENERATION_TOKENS] == want_tokens
+    fault = found.faults.get(Counter.ACCEPTED_TOKENS)
+    if fault is None:
+        assert found.counters[Counter.ACCEPTED_TOKENS] == want_accepted
+    else:
+        # A restart nobody could see: the tokens had caught up, the drafts had not.
+        assert fault.reason is UnknownReason.AMBIGUOUS
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [("NaN", "NaN"), ("+Inf", "inf"), ("-3", "-3")],
+    ids=["nan", "inf", "negative"],
+)
+def test_impossible_numbers_are_refused_by_name(value: str, word: str) -> None:
+    good = page({"generation_tokens_total": 5, "num_requests_running": 1})
+    bad = page({"generation_tokens_total": value, "num_requests_running": value})
+    readings = _readings(samples([(5.0, good), (0.0, bad)]))
+    for signal in ("batch_size", "tokens_per_second"):
+        assert readings[signal].reason in {UnknownReason.NAN, UnknownReason.AMBIGUOUS}
+        assert word in readings[signal].message or "fell" in readings[signal].message
+
+
+def test_gauges_that_appear_with_the_first_request_count_as_idle_before() -> None:
+    idle = page({"generation_tokens_total": 0})
+    busy = page({"generation_tokens_total": 0, "num_requests_running": 4})
+    found = _window(samples([(20.0, idle), (10.0, idle), (0.0, busy)]))
+    assert found.gauges[Gauge.RUNNING] == pytest.approx(1.0), "0, 0, 4: a triangle over the half"
+
+
+def test_history_is_bounded_and_packed() -> None:
+    history = History(keep_s=60.0)
+    text = recording("0.32.0-ngram-repetitive-c16-after.prom")
+    for second in range(0, 600, 5):
+        history.add(float(second), parse(text))
+    assert [history.samples[0].at, history.samples[-1].at] == [535.0, 595.0]
+    assert len({id(sample.keys) for sample in history.samples}) == 1, "keys are stored once"
+    assert [s.at for s in history.between(540.0, 550.0)] == [540.0, 545.0, 550.0]
+
+
+def test_a_clock_set_back_drops_the_samples_ahead_of_it() -> None:
+    history = History(keep_s=600.0)
+    for at in (100.0, 105.0, 110.0, 103.0):
+        history.add(at, parse(page({"generation_tokens_total": at})))
+    assert [sample.at for sample in history.samples] == [100.0, 103.0]
+
+
+def test_buckets_come_from_the_page() -> None:
+    text = recording("0.32.0-nospec-random-c16-after.prom")
+    found = _window(samples([(5.0, page({"cache_config_info": 1})), (0.0, text)]))
+    bounds = [bound for bound, _ in found.histograms[Family.TPOT].buckets]
+    assert bounds[:3] == [0.01, 0.025, 0.05]
+    assert bounds[-1] == float("inf")
+    assert found.last == END
