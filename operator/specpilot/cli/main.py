@@ -53,8 +53,10 @@ def _options(
         datefmt="[%X]",
         handlers=[RichHandler(console=Console(stderr=True), show_path=False, markup=False)],
     )
-    for noisy in ("httpx", "httpcore", "alembic", "urllib3", "kubernetes"):
+    for noisy in ("httpx", "httpcore", "alembic", "kubernetes"):
         logging.getLogger(noisy).setLevel(logging.INFO if verbose else logging.WARNING)
+    # It logs whole query URLs at every retry; what failed is in the reading.
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
     # It warns at every run it skips; the runner reports a late tick itself, once.
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
 

@@ -61,8 +61,6 @@ def operator(
 ) -> None:
     """Run the operator until SIGTERM. Several replicas elect a leader; the others stand by."""
     logging.getLogger().setLevel(logging.INFO)
-    for noisy in ("httpx", "apscheduler", "alembic", "urllib3"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
