@@ -75,7 +75,7 @@ class ClusterRegistry:
                 try:
                     self._read[key] = policy_from(read(obj))
                 except ResourceError as error:
-                    self._refuse(obj, str(error))
+                    self._refuse(obj, _faults(error))
                     continue
             found.append(self._read[key])
         return found
@@ -184,7 +184,7 @@ class ClusterRegistry:
                 in_force = unit.rules.latest(namespace=namespace, name=name)
             stays = f"\nversion {in_force.version} stays in force" if in_force else ""
             wanted = Condition(
-                type="Ready", status=False, reason="Invalid", message=f"{error}{stays}"
+                type="Ready", status=False, reason="Invalid", message=f"{_faults(error)}{stays}"
             )
         else:
             in_force = version
@@ -203,6 +203,13 @@ class ClusterRegistry:
             log.warning("status of rule set %s/%s could not be written: %s", namespace, name, error)
             return False
         return True
+
+
+def _faults(error: Exception) -> str:
+    """What is wrong, without the object's own name: the words stand in its status."""
+    if not isinstance(error, ResourceError):
+        return str(error)
+    return "\n".join(": ".join(w for w in (f.field, f.message) if w) for f in error.faults)
 
 
 def _age(obj: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -236,7 +236,8 @@ class Evaluator:
             return None, None, memory
         change_id = _change_id(policy, now)
         phase, reason = _first_phase(policy.mode, wanted.kind)
-        lone = state.desired_replicas <= 1 and not state.can_add_replica
+        # With nobody left to compare with, the time before must stand in for the control arm.
+        alone = state.desired_replicas <= policy.canary.replicas
         change = FlagChange(
             id=change_id,
             policy=policy.ref,
@@ -255,7 +256,9 @@ class Evaluator:
             phase_since=now,
             ended_at=now if phase.ended else None,
             base_template=state.user_template,
-            before={n: r.value for n, r in readings.items() if r.value is not None} if lone else {},
+            before={n: r.value for n, r in readings.items() if r.value is not None}
+            if alone
+            else {},
         )
         try:
             stored = self._recorder.open(change, policy)

@@ -227,7 +227,7 @@ class FlagChange:
         seen_applied: The workload has been seen to carry `wanted`; if it no longer does,
             somebody undid it.
         slices: The analysis so far.
-        before: Readings of the target before the change, for targets without a control arm.
+        before: Readings of the target before the change, where no control arm will be left.
         decided_by: Who approved or rejected it.
         undo_reason: Why it is being rolled back.
         step: Counts transitions; names the audit record of each.
@@ -299,8 +299,8 @@ def intent(change: FlagChange, *, canary_replicas: int, present: Declared) -> In
         case Phase.PROMOTING | Phase.WATCHING:
             declared, extent = change.wanted, Extent.ALL
         case Phase.ROLLING_BACK:
-            contested = change.undo_reason is ChangeReason.CONTESTED and present != change.wanted
-            declared, extent = present if contested else change.origin, Extent.ALL
+            foreign = present not in (change.wanted, change.origin)
+            declared, extent = present if foreign else change.origin, Extent.ALL
         case _:
             return None
     return Intent(

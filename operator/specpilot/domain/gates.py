@@ -137,29 +137,38 @@ def _replaced_replicas(change: FlagChange) -> bool:
     return change.phase in {Phase.SUCCEEDED, Phase.ROLLED_BACK, Phase.ABORTED}
 
 
+_UNWANTED = {Phase.ROLLED_BACK: "rolled back", Phase.REJECTED: "rejected"}
+"""Ends of a change after which its setting is not proposed again at once, and the word for each."""
+
+
+_DOUBLINGS = 20
+"""More would overflow, and 20 make a second more than a day."""
+
+
 def _recently_failed(p: Proposal) -> Objection | None:
     if p.kind is ChangeKind.PROBE:
         return None  # probes have a back-off of their own
-    failures = 0
-    newest: datetime | None = None
+    failures: list[FlagChange] = []
     for change in p.history:
         if change.wanted.setting != p.setting.name or change.kind is ChangeKind.PROBE:
             continue
         if change.phase is Phase.SUCCEEDED:
             break
-        if change.phase is Phase.ROLLED_BACK and change.ended_at is not None:
-            failures += 1
-            newest = newest or change.ended_at
-    if newest is None:
+        if change.phase in _UNWANTED and change.ended_at is not None:
+            failures.append(change)
+    if not failures:
         return None
-    wait = min(p.policy.limits.cooldown * 2**failures, timedelta(days=1))
-    if p.now >= newest + wait:
+    newest = failures[0]
+    assert newest.ended_at is not None
+    doubled = p.policy.limits.cooldown * 2 ** min(len(failures), _DOUBLINGS)
+    until = newest.ended_at + min(doubled, timedelta(days=1))
+    if p.now >= until:
         return None
     return Objection(
         reason=GateReason.RECENTLY_FAILED,
         message=(
-            f"setting {p.setting.name} was rolled back {failures} time(s); "
-            f"not tried again before {newest + wait:%Y-%m-%d %H:%M:%S} UTC"
+            f"setting {p.setting.name} was {_UNWANTED[newest.phase]}, {len(failures)} time(s) "
+            f"without success; not tried again before {until:%Y-%m-%d %H:%M:%S} UTC"
         ),
     )
 

@@ -151,7 +151,8 @@ def _interrupted(change: FlagChange, s: Situation) -> Transition | Wait | None:
             "the workload's template was edited by somebody else in mid-flip; "
             "their edit stays, ours is undone",
         )
-    if change.seen_applied and s.state.declared != change.wanted:
+    expected = (change.wanted,) if change.seen_applied else (change.wanted, change.origin)
+    if s.state.declared not in expected:
         return _undo(
             ChangeReason.CONTESTED,
             f"somebody replaced our setting {change.wanted.setting} by "
@@ -417,10 +418,10 @@ def _rolling_back(change: FlagChange, s: Situation) -> Transition | Wait:
         return Transition(to=Phase.ABORTED, reason=reason, message="the target is gone")
     if s.state.problem is not None and s.state.problem.reason is TargetProblem.UNREACHABLE:
         return Wait(message=s.state.problem.message)
-    replaced = reason is ChangeReason.CONTESTED and s.state.declared != change.wanted
-    restored = s.state.declared == change.origin
+    # What somebody else put there meanwhile is theirs: neither waited for nor overwritten.
+    undone = s.state.declared != change.wanted
     leftover = s.state.arm(change.wanted)
-    if (restored or replaced) and not leftover and not s.state.halted:
+    if undone and not leftover and not s.state.halted:
         return Transition(
             to=end,
             reason=reason,

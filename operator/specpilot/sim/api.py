@@ -7,7 +7,6 @@ import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -15,39 +14,16 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from specpilot.sim.calls import Call, Refusal, read_call
 from specpilot.sim.exposition import CONTENT_TYPE
 from specpilot.sim.faults import Faults
-from specpilot.sim.launch import Generation
-from specpilot.sim.replica import Replica, Ticket
-from specpilot.sim.requests import count_tokens
-
-_CHAT_TOKENS: Final = 128
-"""Length of a chat answer whose length the client left to the model."""
-
-_COMPLETION_TOKENS: Final = 16
-"""vLLM's default ``max_tokens`` of ``/v1/completions``."""
+from specpilot.sim.replica import Flight, Replica
 
 _WORD: Final = " tok"
 
 
-class _BadRequest(Exception):  # noqa: N818 -- named after the status
-    def __init__(self, message: str, *, status: int = 400) -> None:
-        super().__init__(message)
-        self.message = message
-        self.status = status
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A generation call, checked."""
-
-    chat: bool
-    prompt: str
-    prompt_tokens: int
-    max_tokens: int
-    natural_stop: bool
-    stream: bool
-    include_usage: bool
+_KINDS: Final = {400: "BadRequestError", 404: "NotFoundError", 500: "InternalServerError"}
+"""vLLM's ``type`` of an error by status."""
 
 
 def build_app(replica: Replica, *, on_crash: Callable[[int], None]) -> Starlette:
@@ -132,10 +108,10 @@ def _control_routes(replica: Replica, *, on_crash: Callable[[int], None]) -> lis
             replica.change_faults(body)
             if crash is not None:
                 on_crash(int(crash))
-        except _BadRequest as refusal:
-            return _error(refusal.message, status=refusal.status)
+        except Refusal as refusal:
+            return _error(refusal)
         except (TypeError, ValueError) as error:
-            return _error(str(error), status=400)
+            return _error(Refusal(str(error)))
         return await state(request)
 
     return [Route("/sim/state", state), Route("/sim/fault", fault, methods=["POST"])]
@@ -144,168 +120,107 @@ def _control_routes(replica: Replica, *, on_crash: Callable[[int], None]) -> lis
 async def _generate(http: HttpRequest, replica: Replica, *, chat: bool) -> Response:
     await replica.until_answering()
     try:
-        call = _read_call(await _body(http), replica=replica, chat=chat)
-    except _BadRequest as refusal:
-        return _error(refusal.message, status=refusal.status)
-    ticket = replica.submit(
-        prompt=call.prompt,
-        prompt_tokens=call.prompt_tokens,
-        max_tokens=call.max_tokens,
-        natural_stop=call.natural_stop,
-        streaming=call.stream,
-    )
+        call = read_call(await _body(http), config=replica.config, chat=chat)
+        flight = replica.submit(call)
+    except Refusal as refusal:
+        return _error(refusal)
     if call.stream:
         return StreamingResponse(
-            _events(call, ticket, replica), media_type="text/event-stream; charset=utf-8"
+            _events(call, flight, replica), media_type="text/event-stream; charset=utf-8"
         )
-    await _unless_gone(http, ticket)
-    replica.abort(ticket)  # does nothing unless the client went away first
-    return JSONResponse(_answer(call, ticket, model=replica.config.model_name))
+    await _unless_gone(http, flight)
+    replica.abort(flight)  # does nothing unless the client went away first
+    return JSONResponse(_answer(call, flight, model=replica.config.model_name))
 
 
 async def _body(http: HttpRequest) -> dict[str, Any]:
     try:
         body = await http.json()
     except (ValueError, RecursionError):
-        raise _BadRequest("the body is not JSON") from None
+        raise Refusal("the body is not JSON") from None
     if not isinstance(body, dict):
-        raise _BadRequest("the body is not a JSON object")
+        raise Refusal("the body is not a JSON object")
     return body
 
 
-async def _unless_gone(http: HttpRequest, ticket: Ticket) -> None:
-    """Wait for the request to end or its client to disconnect, whichever is first."""
+async def _unless_gone(http: HttpRequest, flight: Flight) -> None:
+    """Wait for the call to end or its client to disconnect, whichever is first."""
     # After the body, the next message can only be the disconnection.
     gone: Coroutine[Any, Any, Any] = http.receive()  # type: ignore[assignment] # an async def
     listener = asyncio.ensure_future(gone)
     try:
-        await asyncio.wait({ticket.done, listener}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({flight.ended, listener}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         listener.cancel()
 
 
-def _read_call(body: dict[str, Any], *, replica: Replica, chat: bool) -> _Call:
-    config = replica.config
-    model = body.get("model")
-    names = config.served_model_names or (config.model,)
-    if model is not None and model not in names:
-        raise _BadRequest(f"The model `{model}` does not exist.", status=404)
-    if config.speculation is not None and config.generation is Generation.V1:
-        min_p = body.get("min_p")
-        if (isinstance(min_p, int | float) and min_p > 0) or body.get("logit_bias"):
-            raise _BadRequest(
-                "The min_p and logit_bias sampling parameters are not yet supported with "
-                "speculative decoding."
-            )
-    text, tokens = _prompt(body, chat=chat)
-    room = config.max_model_len - tokens
-    asked = body.get("max_completion_tokens") if chat else None
-    asked = body.get("max_tokens") if asked is None else asked
-    if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int) or asked < 1):
-        raise _BadRequest(f"max_tokens must be at least 1, got {asked!r}.")
-    if room < (asked or 1):
-        raise _BadRequest(
-            f"This model's maximum context length is {config.max_model_len} tokens. However, you "
-            f"requested {tokens + (asked or 1)} tokens ({tokens} in the messages, {asked or 1} in "
-            "the completion). Please reduce the length of the messages or completion."
-        )
-    default = _CHAT_TOKENS if chat else _COMPLETION_TOKENS
-    options = body.get("stream_options")
-    return _Call(
-        chat=chat,
-        prompt=text,
-        prompt_tokens=tokens,
-        max_tokens=asked or min(default, room),
-        natural_stop=chat and asked is None,
-        stream=body.get("stream") is True,
-        include_usage=isinstance(options, dict) and options.get("include_usage") is True,
-    )
-
-
-def _prompt(body: dict[str, Any], *, chat: bool) -> tuple[str, int]:
-    """Return the text that drafts are judged by, and the length in tokens."""
-    if not chat:
-        prompt = body.get("prompt")
-        if isinstance(prompt, list) and prompt and all(isinstance(each, int) for each in prompt):
-            return "", len(prompt)
-        if isinstance(prompt, list) and len(prompt) == 1:
-            prompt = prompt[0]
-        if not isinstance(prompt, str) or not prompt:
-            raise _BadRequest("prompt: write one text, or one list of token ids")
-        return prompt, count_tokens(prompt)
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise _BadRequest("messages: write a list of at least one message")
-    parts: list[str] = []
-    for message in messages:
-        content = message.get("content") if isinstance(message, dict) else None
-        if isinstance(content, str):
-            parts.append(content)
-        elif isinstance(content, list):
-            parts += [str(part.get("text", "")) for part in content if isinstance(part, dict)]
-    text = "\n".join(parts)
-    return text, count_tokens(text)
-
-
-def _usage(call: _Call, generated: int) -> dict[str, int]:
-    return {
-        "prompt_tokens": call.prompt_tokens,
-        "total_tokens": call.prompt_tokens + generated,
-        "completion_tokens": generated,
-    }
-
-
-def _answer(call: _Call, ticket: Ticket, *, model: str) -> dict[str, Any]:
-    generated = ticket.request.generated
-    reason = ticket.done.result()
-    text = _WORD * generated
-    choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": reason}
-    if call.chat:
-        choice["message"] = {"role": "assistant", "content": text}
-    else:
-        choice["text"] = text
+def _head(call: Call, *, model: str, kind: str) -> dict[str, Any]:
+    """Return what all answers to a call begin with."""
     return {
         "id": f"{'chatcmpl' if call.chat else 'cmpl'}-{uuid.uuid4().hex}",
-        "object": "chat.completion" if call.chat else "text_completion",
+        "object": kind,
         "created": int(time.time()),
         "model": model,
-        "choices": [choice],
-        "usage": _usage(call, generated),
     }
 
 
-async def _events(call: _Call, ticket: Ticket, replica: Replica) -> AsyncIterator[str]:
-    """Write server-sent events: one for each step in which the request gained tokens."""
-    head = {
-        "id": f"{'chatcmpl' if call.chat else 'cmpl'}-{uuid.uuid4().hex}",
-        "object": "chat.completion.chunk" if call.chat else "text_completion",
-        "created": int(time.time()),
-        "model": replica.config.model_name,
+def _answer(call: Call, flight: Flight, *, model: str) -> dict[str, Any]:
+    def choice(index: int) -> dict[str, Any]:
+        text = _WORD * flight.requests[index].generated
+        said: dict[str, Any] = (
+            {"message": {"role": "assistant", "content": text}} if call.chat else {"text": text}
+        )
+        return {
+            "index": index,
+            **said,
+            "logprobs": None,
+            "finish_reason": flight.reasons[index],
+        }
+
+    return {
+        **_head(call, model=model, kind="chat.completion" if call.chat else "text_completion"),
+        "choices": [choice(index) for index in range(len(flight.requests))],
+        "usage": call.usage(flight.generated),
     }
+
+
+async def _events(call: Call, flight: Flight, replica: Replica) -> AsyncIterator[str]:
+    """Write server-sent events: one for each step in which a choice gained tokens."""
+    head = _head(
+        call,
+        model=replica.config.model_name,
+        kind="chat.completion.chunk" if call.chat else "text_completion",
+    )
     # The envelope is the same for all events of a stream; only the text changes.
     opening = f"data: {json.dumps(head)[:-1]}, "
-    field = '"delta": {"content": ' if call.chat else '"text": '
-    closing = "}" if call.chat else ""
 
-    def event(text: str, reason: str | None) -> str:
+    def event(index: int, said: str, reason: str | None) -> str:
         return (
-            f'{opening}"choices": [{{"index": 0, {field}{json.dumps(text)}{closing}, '
+            f'{opening}"choices": [{{"index": {index}, {said}, '
             f'"logprobs": null, "finish_reason": {json.dumps(reason)}}}]}}\n\n'
         )
 
     try:
-        async for tokens in ticket.chunks():
-            yield event(_WORD * tokens, None)
-        yield event("", ticket.done.result())
+        if call.chat:
+            for index in range(len(flight.requests)):
+                yield event(index, '"delta": {"role": "assistant", "content": ""}', None)
+        async for gain in flight.gains():
+            text = f'"{_WORD * gain.tokens}"'
+            said = f'"delta": {{"content": {text}}}' if call.chat else f'"text": {text}'
+            yield event(gain.index, said, gain.reason)
         if call.include_usage:
-            usage = json.dumps(_usage(call, ticket.request.generated))
+            usage = json.dumps(call.usage(flight.generated))
             yield f'{opening}"choices": [], "usage": {usage}}}\n\n'
         yield "data: [DONE]\n\n"
     finally:
-        replica.abort(ticket)
+        replica.abort(flight)
 
 
-def _error(message: str, *, status: int) -> JSONResponse:
-    kind = "NotFoundError" if status == 404 else "BadRequestError"  # noqa: PLR2004 -- HTTP
-    body = {"message": message, "type": kind, "param": None, "code": status}
-    return JSONResponse({"error": body}, status_code=status)
+def _error(refusal: Refusal) -> JSONResponse:
+    body = {
+        "message": refusal.message,
+        "type": _KINDS[refusal.status],
+        "param": refusal.param,
+        "code": refusal.status,
+    }
+    return JSONResponse({"error": body}, status_code=refusal.status)

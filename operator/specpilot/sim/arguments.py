@@ -22,6 +22,7 @@ from specpilot.sim import catalogue, flags, speculation
 from specpilot.sim.configfile import expand_config_file
 from specpilot.sim.flags import Arity, Flag
 from specpilot.sim.launch import Generation, LaunchConfig, LaunchRefused, SimOptions
+from specpilot.sim.refusals import no_mapping, wrong_field
 from specpilot.sim.simoptions import add_sim_options, apply_condition, read_sim_options
 from specpilot.sim.versions import DEFAULT_VERSION, parse_version
 
@@ -137,12 +138,17 @@ def _read_json(version: Version) -> Callable[[str], Any]:
     """Make the converter of ``--speculative-config``; argparse names it in its errors."""
 
     def loads(text: str) -> Any:
-        if version in catalogue.EMPTY_MEANS_NONE and text in ("", "None"):
+        wrapped = version in catalogue.EMPTY_MEANS_NONE
+        if wrapped and text in ("", "None"):
             return None
         try:
             return json.loads(text)
-        except RecursionError:
-            raise ValueError("nested too deeply") from None
+        except (ValueError, RecursionError):
+            if wrapped:
+                raise argparse.ArgumentTypeError(
+                    f"Value {text} cannot be converted to {json.loads}."
+                ) from None
+            raise ValueError(text) from None
 
     return loads
 
@@ -197,6 +203,8 @@ def _add_flag(parser: argparse.ArgumentParser, flag: Flag, *, negated: bool) -> 
             action: Any = argparse.BooleanOptionalAction if both else "store_true"
             parser.add_argument(*names, action=action, default=None)
         case Arity.INTEGER:
+            parser.add_argument(*names, type=int, default=None)
+        case Arity.HUMAN_INTEGER:
             parser.add_argument(*names, type=human_readable_int, default=None)
         case Arity.FLOAT:
             parser.add_argument(*names, type=float, default=None)
@@ -210,9 +218,7 @@ def _speculative_keys(namespace: argparse.Namespace) -> dict[str, object] | None
     """Merge the ways to state speculation into the keys of one config; ``None`` is off."""
     given = getattr(namespace, "speculative_config", None)
     if given is not None and not isinstance(given, dict):
-        raise LaunchRefused(
-            f"TypeError: speculative_config must be a mapping, not {type(given).__name__}"
-        )
+        raise no_mapping(given)
     keys: dict[str, object] = dict(given or {})
     for flag, key in (
         ("spec_method", "method"),
@@ -251,12 +257,20 @@ def _speculative_keys(namespace: argparse.Namespace) -> dict[str, object] | None
 def _assemble(
     namespace: argparse.Namespace, *, version: Version, environment: Mapping[str, str]
 ) -> LaunchConfig:
-    def integer(name: str, default: int, *, least: int = 1) -> int:
+    def integer(name: str, *, default: int | None = None) -> int:
+        bounded = flags.BOUNDED[name]
         value = getattr(namespace, name, None)
         if value is None:
-            return default
-        if value < least:
-            raise LaunchRefused(f"ValueError: {name}: {value} must be at least {least}.")
+            return bounded.default if default is None else default
+        if value < bounded.least:
+            raise wrong_field(
+                name,
+                value,
+                reason=f"Input should be greater than or equal to {bounded.least}",
+                kind="greater_than_equal",
+                owner=bounded.owner,
+                version=version,
+            )
         return int(value)
 
     model = getattr(namespace, "model_tag", None) or namespace.model
@@ -266,7 +280,7 @@ def _assemble(
         sim: SimOptions = read_sim_options(namespace)
     except ValueError as error:
         raise LaunchRefused(f"error: {error}", code=2) from None
-    parallel = integer("data_parallel_size", 1)
+    parallel = integer("data_parallel_size")
     v1 = environment.get("VLLM_USE_V1")
     wants_v0, wants_v1 = v1 == "0", v1 not in (None, "", "0")
     keys = _speculative_keys(namespace)
@@ -297,17 +311,17 @@ def _assemble(
         generation=generation,
         served_model_names=tuple(namespace.served_model_name or ()),
         host=namespace.host or "0.0.0.0",  # noqa: S104 -- vLLM's own default
-        port=integer("port", 8000, least=0),
-        max_model_len=integer("max_model_len", 4096),
-        max_num_seqs=integer("max_num_seqs", 256),
-        max_num_batched_tokens=integer("max_num_batched_tokens", 2048),
-        block_size=integer("block_size", 16),
-        num_gpu_blocks=None if override is None else integer("num_gpu_blocks_override", 1),
+        port=integer("port"),
+        max_model_len=integer("max_model_len"),
+        max_num_seqs=integer("max_num_seqs"),
+        max_num_batched_tokens=integer("max_num_batched_tokens"),
+        block_size=integer("block_size"),
+        num_gpu_blocks=None if override is None else integer("num_gpu_blocks_override"),
         data_parallel_size=parallel,
-        api_server_count=integer("api_server_count", parallel),
+        api_server_count=integer("api_server_count", default=parallel),
         prefix_caching=namespace.enable_prefix_caching is not False,
         log_stats=not namespace.disable_log_stats,
-        shutdown_timeout=float(integer("shutdown_timeout", 0, least=0)),
+        shutdown_timeout=float(integer("shutdown_timeout")),
         developer_mode=environment.get("VLLM_SERVER_DEV_MODE") == "1",
         speculation=resolved,
         warnings=warnings,

@@ -21,6 +21,8 @@ class Kind(StrEnum):
 
     POSITIVE = "positive"
     """Integer greater than zero."""
+    ONE_OR_MORE = "one or more"
+    """The same to a mathematician; pydantic has other words for it."""
     INTEGER = "integer"
     FLOAT = "float"
     BOOL = "bool"
@@ -49,8 +51,8 @@ FIELDS: Final[dict[str, Field]] = {
     "max_model_len": Field(Kind.POSITIVE),
     "revision": Field(Kind.TEXT),
     "code_revision": Field(Kind.TEXT),
-    "prompt_lookup_max": Field(Kind.POSITIVE),
-    "prompt_lookup_min": Field(Kind.POSITIVE),
+    "prompt_lookup_max": Field(Kind.ONE_OR_MORE),
+    "prompt_lookup_min": Field(Kind.ONE_OR_MORE),
     # Deleted by #35060; absent from 0.18.1, present in 0.16.0.
     "disable_by_batch_size": Field(Kind.INTEGER, span(until="0.17.0")),
     # The V0 sampler's, gone with the V0 workers (#21152).

@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 
 from specpilot.sim.launch import LaunchRefused
+from specpilot.sim.refusals import no_mapping
 
 
 def expand_config_file(words: Sequence[str], *, nested: bool) -> list[str]:
@@ -43,16 +44,18 @@ def expand_config_file(words: Sequence[str], *, nested: bool) -> list[str]:
 
 
 def _entries(path: str, *, nested: bool) -> list[str]:
-    if not path.endswith((".yaml", ".yml")):
-        raise LaunchRefused(f"ValueError: Config file must be of a yaml/yml type. {path} supplied")
+    kind = path.rpartition(".")[2]
+    if kind not in ("yaml", "yml"):
+        raise LaunchRefused(f"ValueError: Config file must be of a yaml/yml type. {kind} supplied")
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise LaunchRefused(
-            f"Unable to read the config file at {path}. Check path correctness: {error}"
+            f"Unable to read the config file at {path}. Check path correctness\n"
+            f"{type(error).__name__}: {error}"
         ) from None
     if not isinstance(content, dict):
-        raise LaunchRefused(f"ValueError: {path}: expected a mapping of flags to values")
+        raise no_mapping(content)
     words: list[str] = []
     model: list[str] = []
     for key, value in content.items():

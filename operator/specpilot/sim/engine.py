@@ -253,6 +253,8 @@ class Engine:
             and len(self._running) < self.limits.max_num_seqs
         ):
             request = self._waiting[0]
+            if request.arrived > now:
+                break  # a late driver makes up for lost time, and was not there yet
             tokens = min(request.total - request.computed, budget)
             if not self._fits(request, tokens):
                 break

@@ -20,6 +20,8 @@ class Arity(StrEnum):
     SWITCH = "switch"
     VALUE = "value"
     INTEGER = "integer"
+    HUMAN_INTEGER = "human integer"
+    """An integer, or a human one such as ``8k`` or ``32K``."""
     FLOAT = "float"
     MANY = "many"
 
@@ -58,11 +60,12 @@ FLAGS: Final[tuple[Flag, ...]] = (
         "structured-outputs-config cudagraph-capture-sizes performance-mode runner convert",
         span("0.9.0"),
     ),
+    *_flags(Arity.HUMAN_INTEGER, "max-model-len max-num-batched-tokens"),
     *_flags(
         Arity.INTEGER,
-        "port max-model-len max-num-seqs max-num-batched-tokens tensor-parallel-size "
-        "pipeline-parallel-size block-size num-gpu-blocks-override seed max-logprobs "
-        "max-loras max-lora-rank max-seq-len-to-capture max-parallel-loading-workers",
+        "port max-num-seqs tensor-parallel-size pipeline-parallel-size block-size "
+        "num-gpu-blocks-override seed max-logprobs max-loras max-lora-rank "
+        "max-seq-len-to-capture max-parallel-loading-workers",
     ),
     *_flags(Arity.INTEGER, "swap-space max-log-len"),
     *_flags(Arity.INTEGER, "data-parallel-size", span("0.8.0")),
@@ -102,6 +105,28 @@ SHORT_NAMES: Final[dict[str, str]] = {
     "pipeline-parallel-size": "-pp",
     "data-parallel-size": "-dp",
     "quantization": "-q",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """An integer that the engine is built with, and where vLLM checks it."""
+
+    owner: str
+    default: int
+    least: int = 1
+
+
+BOUNDED: Final[dict[str, Bounded]] = {
+    "port": Bounded("FrontendArgs", 8000, least=0),
+    "max_model_len": Bounded("ModelConfig", 4096),
+    "max_num_seqs": Bounded("SchedulerConfig", 256),
+    "max_num_batched_tokens": Bounded("SchedulerConfig", 2048),
+    "block_size": Bounded("CacheConfig", 16),
+    "num_gpu_blocks_override": Bounded("CacheConfig", 1),
+    "data_parallel_size": Bounded("ParallelConfig", 1),
+    "api_server_count": Bounded("ParallelConfig", 1),
+    "shutdown_timeout": Bounded("VllmConfig", 0, least=0),
 }
 
 LEGACY_SPECULATION: Final[tuple[Flag, ...]] = (

@@ -73,7 +73,8 @@ class SimOptions:
         time_scale: wall-clock seconds per simulated second.
         startup_seconds: wall-clock seconds between the process start and the first answer.
         acceptance: per-token acceptance of a model-based drafter on an unmarked prompt.
-        hang_on_term: seconds to linger after SIGTERM with the port closed, as 0.32.0 was seen to.
+        abort_on_term: cut all connections and exit on SIGTERM, whatever else the launch says.
+        hang_on_term: seconds to hang after SIGTERM with the port closed, clients or none.
         seed: of the acceptance draws.
         control: serve ``/sim/*``.
         crash_at_start: exit code to die with during start-up.
@@ -87,6 +88,7 @@ class SimOptions:
     time_scale: float = 1.0
     startup_seconds: float = 0.0
     acceptance: float = 0.7
+    abort_on_term: bool = False
     hang_on_term: float | None = None
     seed: int = 0
     control: bool = False

@@ -8,50 +8,72 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from specpilot.sim.calls import Call, Refusal
 from specpilot.sim.engine import Engine, engines
 from specpilot.sim.exposition import Exposition
 from specpilot.sim.faults import Faults, Hang, change
 from specpilot.sim.launch import LaunchConfig
-from specpilot.sim.requests import Request
+from specpilot.sim.requests import Output, Request
 
 _CATCH_UP_SECONDS: Final = 0.25
 """A driver that was late by less than this makes up for it; more is lost, as on a real machine."""
 
 
-class Ticket:
-    """One request in flight, as the HTTP side sees it."""
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """New tokens of one choice of a call.
 
-    __slots__ = ("_chunks", "done", "engine", "request")
+    Attributes:
+        index: The choice.
+        tokens: How many.
+        reason: Why it ended, with its last tokens.
+    """
 
-    def __init__(self, request: Request, engine: Engine, *, streaming: bool) -> None:
-        self.request = request
+    index: int
+    tokens: int
+    reason: str | None = None
+
+
+class Flight:
+    """One call in flight, as the HTTP side sees it: a request for each choice."""
+
+    __slots__ = ("_gains", "ended", "engine", "reasons", "requests")
+
+    def __init__(self, requests: Sequence[Request], engine: Engine, *, streaming: bool) -> None:
+        self.requests = tuple(requests)
         self.engine = engine
-        self.done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Resolves to the finish reason."""
-        self._chunks: asyncio.Queue[int] | None = asyncio.Queue() if streaming else None
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when all choices have ended."""
+        self.reasons: dict[int, str] = {}
+        """Finish reason by choice."""
+        self._gains: asyncio.Queue[Gain] | None = asyncio.Queue() if streaming else None
 
-    def deliver(self, tokens: int) -> None:
-        """Hand over new tokens."""
-        if self._chunks is not None:
-            self._chunks.put_nowait(tokens)
+    @property
+    def generated(self) -> int:
+        """Tokens of all choices."""
+        return sum(request.generated for request in self.requests)
 
-    def finish(self, reason: str) -> None:
-        """End the request."""
-        if not self.done.done():
-            self.done.set_result(reason)
-        self.deliver(0)
+    def deliver(self, gain: Gain) -> None:
+        """Hand over new tokens, or the end of a choice."""
+        if gain.index in self.reasons:
+            return
+        if gain.reason is not None:
+            self.reasons[gain.index] = gain.reason
+            if len(self.reasons) == len(self.requests) and not self.ended.done():
+                self.ended.set_result(None)
+        if self._gains is not None:
+            self._gains.put_nowait(gain)
 
-    async def chunks(self) -> AsyncIterator[int]:
-        """Yield the number of new tokens of every step until the request ends."""
-        if self._chunks is None:
-            raise RuntimeError("the request was not submitted as streaming")
-        while not (self.done.done() and self._chunks.empty()):
-            tokens = await self._chunks.get()
-            if tokens:
-                yield tokens
+    async def gains(self) -> AsyncIterator[Gain]:
+        """Yield what every choice gains in every step, until all have ended."""
+        if self._gains is None:
+            raise RuntimeError("the call was not submitted as streaming")
+        while not (self.ended.done() and self._gains.empty()):
+            yield await self._gains.get()
 
 
 class Replica:
@@ -70,7 +92,7 @@ class Replica:
         self.draining = False
         self._clock: Final = clock
         self._wakers: Final = [asyncio.Event() for _ in self.engines]
-        self._tickets: Final[dict[int, Ticket]] = {}
+        self._flights: Final[dict[int, tuple[Flight, int]]] = {}  # by request
         self._loops: list[asyncio.Task[None]] = []
         self._hanging = asyncio.Event()  # set while HTTP may answer
         self._hanging.set()
@@ -88,8 +110,8 @@ class Replica:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         self._loops = []
-        for ticket in list(self._tickets.values()):
-            self.abort(ticket)
+        for flight, _ in list(self._flights.values()):
+            self.abort(flight)
 
     @property
     def outstanding(self) -> int:
@@ -121,39 +143,40 @@ class Replica:
         """Wait while HTTP hangs."""
         await self._hanging.wait()
 
-    def submit(
-        self,
-        *,
-        prompt: str,
-        prompt_tokens: int,
-        max_tokens: int,
-        natural_stop: bool = False,
-        streaming: bool = False,
-    ) -> Ticket:
-        """Queue a request on the engine with the least to do; while draining it is aborted."""
+    def submit(self, call: Call) -> Flight:
+        """Queue a call on the engine with the least to do.
+
+        Raises:
+            Refusal: The replica is draining.
+        """
+        if self.draining:
+            raise Refusal("cannot schedule new futures after shutdown", status=500)
         rank = min(range(len(self.engines)), key=lambda each: self.engines[each].outstanding)
         engine = self.engines[rank]
-        request = engine.request(
-            prompt=prompt,
-            prompt_tokens=prompt_tokens,
-            max_tokens=max_tokens,
-            natural_stop=natural_stop,
-        )
-        ticket = Ticket(request, engine, streaming=streaming)
-        if self.draining:
-            ticket.finish("abort")
-            return ticket
-        self._tickets[id(request)] = ticket
-        engine.add(request, now=self._clock())
+        requests = [
+            engine.request(
+                prompt=prompt.text,
+                prompt_tokens=prompt.tokens,
+                max_tokens=call.max_tokens,
+                natural_stop=call.natural_stop,
+            )
+            for prompt in call.prompts
+        ]
+        flight = Flight(requests, engine, streaming=call.stream)
+        now = self._clock()
+        for index, request in enumerate(requests):
+            self._flights[id(request)] = (flight, index)
+            engine.add(request, now=now)
         self._wakers[rank].set()
-        return ticket
+        return flight
 
-    def abort(self, ticket: Ticket) -> None:
-        """Give up a request, as when its client has gone."""
-        if self._tickets.pop(id(ticket.request), None) is not None:
-            ticket.engine.abort(ticket.request)
-            ticket.finish("abort")
-            self._wakers[self.engines.index(ticket.engine)].set()
+    def abort(self, flight: Flight) -> None:
+        """Give a call up, as when its client has gone; what has ended stays as it is."""
+        for index, request in enumerate(flight.requests):
+            if self._flights.pop(id(request), None) is not None:
+                flight.engine.abort(request)
+                flight.deliver(Gain(index=index, tokens=0, reason="abort"))
+                self._wakers[self.engines.index(flight.engine)].set()
 
     def metrics(self) -> str:
         """Return the text of ``/metrics``."""
@@ -166,6 +189,9 @@ class Replica:
             now = self._clock()
             start = due if now - due < _CATCH_UP_SECONDS else now
             seconds = engine.begin_step(start)
+            if seconds is None and start < now:
+                start = now  # what arrived while the driver was late
+                seconds = engine.begin_step(start)
             if seconds is None:
                 waker.clear()
                 await waker.wait()
@@ -174,10 +200,15 @@ class Replica:
             due = start + seconds * scale
             await asyncio.sleep(max(0.0, due - self._clock()))
             for output in engine.finish_step(due):
-                ticket = self._tickets.get(id(output.request))
-                if ticket is None:
-                    continue
-                ticket.deliver(output.tokens)
-                if output.finished:
-                    del self._tickets[id(output.request)]
-                    ticket.finish(output.request.finish_reason or "length")
+                self._hand_over(output)
+
+    def _hand_over(self, output: Output) -> None:
+        request = output.request
+        found = self._flights.get(id(request))
+        if found is None:
+            return
+        flight, index = found
+        reason = (request.finish_reason or "length") if output.finished else None
+        if reason is not None:
+            del self._flights[id(request)]
+        flight.deliver(Gain(index=index, tokens=output.tokens, reason=reason))

@@ -1,8 +1,10 @@
 """A replica behind a socket, from the bind to the exit code, as a container would see it.
 
 The port is bound at once and refuses connections until the engine is ready, as vLLM's does. What
-SIGTERM does depends on ``--shutdown-timeout``: by default requests in flight are lost and the port
-refuses at once; with a timeout, ``/health`` stays 200 while they finish.
+SIGTERM does depends on ``--shutdown-timeout``, as seen on 0.32.0 and assumed of the others. Without
+it the port refuses at once and the engine is gone, but connections in flight are neither answered
+nor closed, and the process stays until the last of their clients gives up. With it, ``/health``
+stays 200 and what is in flight is finished, while new requests are answered 500.
 """
 
 from __future__ import annotations
@@ -157,19 +159,37 @@ class SimServer:
             return
         self._terminating = True
         options = self.config.sim
-        if options.hang_on_term is not None:
+        if options.abort_on_term:
+            await self._exit(0)
+        elif options.hang_on_term is not None:
             self._http.refuse_connections()
             self.replica.change_faults({"hang": Hang.HTTP})
             await self._unless_killed(options.hang_on_term)
+            await self._exit(0)
         elif self.config.shutdown_timeout > 0:
-            self.replica.draining = True
-            loop = asyncio.get_running_loop()
-            deadline = loop.time() + self.config.shutdown_timeout
-            while self.replica.outstanding and loop.time() < deadline:
-                await self._unless_killed(0.02)
+            await self._drain(within=self.config.shutdown_timeout)
             await self._exit(0, gracefully=True)
-            return
-        await self._exit(0)
+        else:
+            await self._abandon(self._http)
+            await self._exit(0)
+
+    async def _drain(self, *, within: float) -> None:
+        """Let what is in flight finish."""
+        self.replica.draining = True
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within
+        while self.replica.outstanding and loop.time() < deadline:
+            await self._unless_killed(0.02)
+
+    async def _abandon(self, http: _Embedded) -> None:
+        """Stop the engine under the HTTP server, which waits for its clients to go."""
+        self.replica.change_faults({"hang": Hang.ENGINE})
+        http.refuse_connections()
+        http.should_exit = True
+        killed = asyncio.ensure_future(self._exited.wait())
+        serving = {self._serving} if self._serving is not None else set()
+        await asyncio.wait({killed, *serving}, return_when=asyncio.FIRST_COMPLETED)
+        killed.cancel()
 
     def kill(self, code: int = KILLED) -> None:
         """End at once, as SIGKILL or a crash does."""

@@ -31,7 +31,18 @@ def add_sim_options(parser: argparse.ArgumentParser) -> None:
     add("--sim-acceptance", type=float, default=0.7, help="of drafters on unmarked prompts")
     add("--sim-seed", type=int, default=0, help="of the acceptance draws")
     add("--sim-model-runner", choices=("v1", "v2"), default="v1")
-    add("--sim-hang-on-term", type=float, metavar="SECONDS", help="linger after SIGTERM")
+    on_term = group.add_mutually_exclusive_group()
+    on_term.add_argument(
+        "--sim-abort-on-term",
+        action="store_true",
+        help="on SIGTERM cut all connections and exit, which vLLM only does when killed",
+    )
+    on_term.add_argument(
+        "--sim-hang-on-term",
+        type=float,
+        metavar="SECONDS",
+        help="on SIGTERM hang for so long, whether or not clients wait",
+    )
     add("--sim-control", action="store_true", help="serve /sim/state and /sim/fault")
     faults = parser.add_argument_group("simulated faults")
     add = faults.add_argument
@@ -84,6 +95,7 @@ def read_sim_options(namespace: argparse.Namespace) -> SimOptions:
         time_scale=namespace.sim_time_scale,
         startup_seconds=namespace.sim_startup_seconds,
         acceptance=namespace.sim_acceptance,
+        abort_on_term=namespace.sim_abort_on_term,
         hang_on_term=namespace.sim_hang_on_term,
         seed=namespace.sim_seed,
         control=namespace.sim_control,

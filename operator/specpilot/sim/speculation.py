@@ -7,7 +7,7 @@ operator must be able to see that they do nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from packaging.version import Version
@@ -15,26 +15,19 @@ from packaging.version import Version
 from specpilot.sim import catalogue
 from specpilot.sim.catalogue import Kind
 from specpilot.sim.launch import Generation, LaunchRefused, Speculation
+from specpilot.sim.refusals import UNEXPECTED, wrong_field, wrong_together
+from specpilot.sim.versions import Span
 
 _WITHOUT_MODEL: Final = frozenset({"ngram", "ngram_gpu", "suffix", "mtp", "extract_hidden_states"})
 _SUFFIX_TREE_DEPTH: Final = 24
+_NO_DEPTH: Final = (
+    "num_speculative_tokens must be provided with speculative model unless the draft model config "
+    "contains an n_predict parameter."
+)
+_NO_MODEL: Final = "num_speculative_tokens was provided but without speculative model."
 
 
-def _refuse_field(
-    version: Version, key: str, value: object, reason: str, kind: str
-) -> LaunchRefused:
-    """Word a wrong field as the release does."""
-    if version in catalogue.PYDANTIC:
-        return LaunchRefused(
-            "pydantic_core._pydantic_core.ValidationError: "
-            f"1 validation error for SpeculativeConfig\n{key}\n  {reason} "
-            f"[type={kind}, input_value={value!r}, input_type={type(value).__name__}]"
-        )
-    if kind == "unexpected_keyword_argument":
-        return LaunchRefused(
-            f"TypeError: SpeculativeConfig.__init__() got an unexpected keyword argument {key!r}"
-        )
-    return LaunchRefused(f"ValueError: {key}: {reason} ({value!r}).")
+_OWNER: Final = "SpeculativeConfig"
 
 
 def _as_int(value: object) -> int | None:
@@ -59,14 +52,26 @@ def _as_number(value: object) -> bool:
     return True
 
 
+_LEAST: Final[dict[Kind, tuple[int, str, str]]] = {
+    Kind.POSITIVE: (1, "Input should be greater than 0", "greater_than"),
+    Kind.ONE_OR_MORE: (
+        1,
+        "Input should be greater than or equal to 1",
+        "greater_than_equal",
+    ),
+}
+"""Least value of the bounded integers, with pydantic's words for less."""
+
+
 def _problem(kind: Kind, value: object) -> tuple[str, str] | None:
     """Return why a value does not fit its kind, with pydantic's name of the error."""
-    if kind in (Kind.POSITIVE, Kind.INTEGER):
+    if kind in (Kind.INTEGER, *_LEAST):
         number = _as_int(value)
         if number is None:
             return "Input should be a valid integer", "int_parsing"
-        if kind is Kind.POSITIVE and number <= 0:
-            return "Input should be greater than 0", "greater_than"
+        least, reason, name = _LEAST.get(kind, (number, "", ""))
+        if number < least:
+            return reason, name
     elif kind is Kind.FLOAT and not _as_number(value):
         return "Input should be a valid number", "float_parsing"
     elif kind is Kind.BOOL and value not in (True, False, 0, 1, "true", "false", "True", "False"):
@@ -84,21 +89,27 @@ def check_fields(raw: Mapping[str, object], *, version: Version) -> None:
     Raises:
         LaunchRefused: as the release words it, exit code 1.
     """
+
+    def refuse(key: str, value: object, reason: str, kind: str) -> LaunchRefused:
+        return wrong_field(key, value, reason=reason, kind=kind, owner=_OWNER, version=version)
+
     for key, value in raw.items():
         field = catalogue.FIELDS.get(key)
         if field is None or version not in field.span:
-            raise _refuse_field(
-                version, key, value, "Unexpected keyword argument", "unexpected_keyword_argument"
-            )
+            raise refuse(key, value, "Unexpected keyword argument", UNEXPECTED)
         if value is None:
             continue
         problem = _problem(field.kind, value)
         if problem is not None:
-            raise _refuse_field(version, key, value, *problem)
+            raise refuse(key, value, *problem)
         choices = catalogue.CHOICES.get(key)
         if choices is not None and (value not in choices or version not in choices[str(value)]):
-            words = ", ".join(repr(name) for name, known in choices.items() if version in known)
-            raise _refuse_field(version, key, value, f"Input should be {words}", "literal_error")
+            raise refuse(key, value, _one_of(choices, version=version), "literal_error")
+
+
+def _one_of(choices: Mapping[str, Span], *, version: Version) -> str:
+    words = ", ".join(repr(name) for name, known in choices.items() if version in known)
+    return f"Input should be {words}"
 
 
 def _method(raw: Mapping[str, object], *, version: Version) -> str:
@@ -110,20 +121,22 @@ def _method(raw: Mapping[str, object], *, version: Version) -> str:
     elif model in ("ngram", "[ngram]"):
         method = "ngram"
     elif not model:
-        raise LaunchRefused(
-            "ValueError: num_speculative_tokens was provided but without speculative model."
-            if raw.get("num_speculative_tokens") is not None
-            else "ValueError: num_speculative_tokens must be provided with speculative model "
-            "unless the draft model config contains an n_predict parameter."
-        )
+        message = _NO_DEPTH if raw.get("num_speculative_tokens") is None else _NO_MODEL
+        raise wrong_together(message, owner=_OWNER, version=version)
     else:
         named = model.lower()
         hints = ("eagle3", "eagle", "medusa", "mlp_speculator")
         method = next((hint for hint in hints if hint in named), "draft_model")
     known = catalogue.METHODS.get(method)
     if known is None or version not in known:
-        words = ", ".join(repr(name) for name, when in catalogue.METHODS.items() if version in when)
-        raise _refuse_field(version, "method", method, f"Input should be {words}", "literal_error")
+        raise wrong_field(
+            "method",
+            method,
+            reason=_one_of(catalogue.METHODS, version=version),
+            kind="literal_error",
+            owner=_OWNER,
+            version=version,
+        )
     if method == "draft_model" and version in catalogue.DRAFT_MODEL_REFUSED:
         raise LaunchRefused(
             "NotImplementedError: Speculative decoding with draft model is not supported yet. "
@@ -142,51 +155,63 @@ def _depth(raw: Mapping[str, object], *, method: str, version: Version) -> int:
         return _as_int(raw.get("suffix_decoding_max_tree_depth")) or _SUFFIX_TREE_DEPTH
     if method.endswith("mtp"):
         return 1  # the one layer that most MTP checkpoints announce as n_predict
-    message = (
-        "num_speculative_tokens must be provided with speculative model unless the draft model "
-        "config contains an n_predict parameter."
-    )
-    if version in catalogue.PYDANTIC:
-        raise LaunchRefused(
-            "pydantic_core._pydantic_core.ValidationError: 1 validation error for "
-            f"SpeculativeConfig\n  Value error, {message} [type=value_error, "
-            "input_value=ArgsKwargs((), {}), input_type=ArgsKwargs]"
+    raise wrong_together(_NO_DEPTH, owner=_OWNER, version=version)
+
+
+def _check_lookup(raw: Mapping[str, object], *, version: Version) -> None:
+    """Refuse crossed bounds of the n-gram lookup; either bound alone stands for both."""
+    least, most = _as_int(raw.get("prompt_lookup_min")), _as_int(raw.get("prompt_lookup_max"))
+    if least is not None and most is not None and least > most:
+        raise wrong_together(
+            f"prompt_lookup_min={least} must be <= prompt_lookup_max={most}",
+            owner=_OWNER,
+            version=version,
         )
-    raise LaunchRefused(f"ValueError: {message}")
 
 
-def read_schedule(rows: object, *, depth: int) -> tuple[tuple[int, int], ...]:
-    """Read a list of ``[first, last, depth]`` by batch size as ``(first, depth)`` steps.
+def read_schedule(rows: Sequence[object], *, depth: int) -> tuple[tuple[int, int], ...]:
+    """Read ``[first, last, depth]`` by batch size as ``(first, depth)`` steps, as the scheduler.
 
     Depths are clamped to ``depth``. Only the first batch size of a range matters: gaps and the
-    tail carry the previous depth forward.
+    tail carry the previous depth forward. Without rows there is no schedule.
 
     Raises:
-        LaunchRefused: not such a list; ranges overlap, or do not begin at 1.
+        LaunchRefused: a row is not three integers; ranges overlap, or do not begin at 1.
     """
 
     def refuse(reason: str) -> LaunchRefused:
-        return LaunchRefused(f"ValueError: num_speculative_tokens_per_batch_size: {reason}")
+        return LaunchRefused(f"ValueError: {reason}")
 
-    if not isinstance(rows, list) or not rows:
-        raise refuse(f"expected a non-empty list of [start, end, K], got {rows!r}")
     steps: list[tuple[int, int]] = []
     covered = 0
-    for row in rows:
-        whole = isinstance(row, list | tuple) and len(row) == 3  # noqa: PLR2004 -- start, end, K
-        numbers = [_as_int(item) for item in row] if whole else []
-        if not numbers or None in numbers:
-            raise refuse(f"{row!r} is not [start, end, K]")
-        first, last, wanted = (int(number or 0) for number in numbers)
+    for first, last, wanted in sorted(_schedule_row(row) for row in rows):
+        if first < 1 or last < 1:
+            raise refuse(f"Batch-size range {(first, last)} must be positive.")
+        if first > last:
+            raise refuse(f"Batch-size range start must be <= end for {(first, last, wanted)}.")
+        if wanted < 0:
+            raise refuse("num_speculative_tokens_per_batch_size values must be >= 0.")
         if not steps and first != 1:
-            raise refuse(f"the first range must start at 1, not {first}")
-        if first > last or wanted < 0:
-            raise refuse(f"{row!r}: the range is empty or K is negative")
+            raise refuse(
+                "The first batch-size range must start at 1 so every runtime batch size has a "
+                "defined schedule."
+            )
         if first <= covered:
-            raise refuse(f"{row!r} overlaps the range before it")
+            raise refuse("Batch-size ranges must be non-overlapping and sorted.")
         steps.append((first, min(wanted, depth)))
         covered = last
     return tuple(steps)
+
+
+def _schedule_row(row: object) -> tuple[int, int, int]:
+    numbers = [_as_int(item) for item in row] if isinstance(row, list | tuple) else []
+    match numbers:
+        case [int() as first, int() as last, int() as depth]:
+            return first, last, depth
+    raise LaunchRefused(
+        f"pydantic_core._pydantic_core.ValidationError: 1 validation error for {_OWNER}\n"
+        f"num_speculative_tokens_per_batch_size\n  {row!r} is not [first, last, depth]"
+    )
 
 
 def choose_generation(
@@ -226,10 +251,8 @@ def resolve(
     depth = _depth(raw, method=method, version=version)
     model = raw.get("model")
     if not model and method not in _WITHOUT_MODEL and not method.endswith("mtp"):
-        raise LaunchRefused(
-            f"ValueError: num_speculative_tokens was provided but without speculative model "
-            f"(method {method!r} needs one)."
-        )
+        raise wrong_together(_NO_MODEL, owner=_OWNER, version=version)
+    _check_lookup(raw, version=version)
     generation = choose_generation(
         version=version, wants_v0=wants_v0, wants_v1=wants_v1, method=method
     )
@@ -242,7 +265,7 @@ def resolve(
     schedule: tuple[tuple[int, int], ...] = ()
     warnings: list[str] = []
     rows = raw.get("num_speculative_tokens_per_batch_size")
-    if rows is not None:
+    if isinstance(rows, list):
         schedule = read_schedule(rows, depth=depth)
         dropped = _schedule_dropped(
             method, version=version, data_parallel_size=data_parallel_size, runner_v2=runner_v2

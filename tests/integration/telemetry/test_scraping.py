@@ -35,7 +35,7 @@ def test_two_scrapes_measure_what_happened_between_them() -> None:
         readings = scrape.collect([ask(found, end=clock.at, seconds=60)])["k"]
     assert readings.value("acceptance_rate") == 1139 / 1945
     assert readings.value("tokens_per_second") == 2048 / 10
-    assert readings["batch_size"].message == "direct scrape"
+    assert readings["batch_size"].message == "direct scrape; covers 10 s of 60 s"
     assert [seen.path for seen in server.seen] == ["/metrics", "/metrics"]
     assert server.seen[0].headers["Accept-Encoding"] == "identity"
 

@@ -1,5 +1,6 @@
 """Annotations to declaration and back, and what is said to a user who is not wired yet."""
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +27,7 @@ NGRAM = '{"method":"ngram","num_speculative_tokens":4}'
 configs = st.one_of(
     st.just(""),
     st.dictionaries(st.text(max_size=8), st.integers() | st.text(max_size=8), max_size=3).map(
-        lambda value: canonical_config(__import__("json").dumps(value))
+        lambda value: canonical_config(json.dumps(value))
     ),
 )
 names = st.text(min_size=1, max_size=12)
@@ -168,6 +169,7 @@ def test_fault(case: Fault) -> None:
     [
         (engine(), Declared(setting="ngram", config=NGRAM, change_id="c"), "wired: annotations"),
         (engine(args=["serve", "m"], env=[]), Declared(), "not wired, no flags: off"),
+        (engine(env=[]), Declared(), "the argument alone: nothing reads the annotations"),
         (
             engine(args=["serve", "m", "--speculative-config", NGRAM], env=[]),
             Declared(setting="unrecognised", config=NGRAM),

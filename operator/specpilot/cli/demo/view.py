@@ -1,32 +1,17 @@
 """Drawing the demo: one live page while it runs, a summary at the end."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from specpilot.cli.audit import audit_table
 from specpilot.cli.demo.outcome import Outcome
 from specpilot.cli.demo.scene import ALWAYS_OFF, ALWAYS_ON, STAGES, STEERED, duration, stage_at
-from specpilot.domain.changes import ChangeKind, FlagChange, Phase
+from specpilot.cli.demo.watch import Watched, changes_table, policy_table, record_tables
 
 NAMES = {STEERED: "Specpilot", ALWAYS_ON: "always on", ALWAYS_OFF: "always off"}
-SHOWN = (
-    "batch_size",
-    "queue_depth",
-    "mean_acceptance_length",
-    "tpot_mean",
-    "tokens_per_second",
-)
-_STYLE = {
-    Phase.SUCCEEDED: "green",
-    Phase.ROLLED_BACK: "yellow",
-    Phase.ABORTED: "red",
-}
 _BAR = 30
 
 
@@ -36,23 +21,15 @@ class Frame:
 
     Attributes:
         second: Seconds of traffic so far.
-        replicas: By fleet, a word a replica.
-        status: Status object of the policy.
-        changes: Flag changes, newest first.
-        waiting: By change, what it waits for.
+        watched: The steered fleet.
         share: By fleet, part of the requests that met their objective so far.
         goodput: By fleet, tokens per second that met their objective so far.
-        alerts: Titles of alerts received.
     """
 
     second: float
-    replicas: dict[str, list[str]]
-    status: dict[str, Any]
-    changes: Sequence[FlagChange]
-    waiting: dict[str, str] = field(default_factory=dict)
+    watched: Watched
     share: dict[str, float | None]
     goodput: dict[str, float]
-    alerts: Sequence[str] = ()
 
 
 def draw(frame: Frame) -> RenderableType:
@@ -61,9 +38,9 @@ def draw(frame: Frame) -> RenderableType:
         Group(
             _timeline(frame.second),
             Text(),
-            _policy(frame),
+            policy_table(frame.watched),
             Text(),
-            _changes(frame),
+            changes_table(frame.watched),
             Text(),
             _scores(frame),
         ),
@@ -85,45 +62,6 @@ def _timeline(second: float) -> RenderableType:
     return line
 
 
-def _policy(frame: Frame) -> RenderableType:
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(style="dim", min_width=10)
-    table.add_column()
-    known = {r["signal"]: r for r in frame.status.get("readings", [])}
-    readings = []
-    for name in SHOWN:
-        reading = known.get(name, {})
-        value = reading.get("value")
-        said = f"{value:.3g}" if value is not None else f"Unknown ({reading.get('reason', '...')})"
-        readings.append(f"{name} [bold]{said}[/bold]")
-    table.add_row("readings", Text.from_markup("   ".join(readings)))
-    table.add_row("verdict", Text(str(frame.status.get("verdict", "..."))))
-    held = str(frame.status.get("message", ""))
-    if held:
-        table.add_row("held", Text(held, style="yellow"))
-    for fleet in (STEERED,):
-        table.add_row("replicas", Text.from_markup("  ".join(frame.replicas.get(fleet, []))))
-    return table
-
-
-def _changes(frame: Frame) -> RenderableType:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("flag change", "asked by", "phase", "why"):
-        table.add_column(column, header_style="dim", overflow="fold")
-    for change in reversed(list(frame.changes)[:6]):
-        asked = "probe" if change.kind is ChangeKind.PROBE else change.rule.rule
-        why = change.message if change.phase.ended else frame.waiting.get(change.id, "")
-        table.add_row(
-            f"{change.origin.setting} -> {change.wanted.setting}",
-            asked,
-            Text(str(change.phase), style=_STYLE.get(change.phase, "cyan")),
-            Text(why[:160]),
-        )
-    if not frame.changes:
-        table.add_row("none yet", "", "", "")
-    return table
-
-
 def _scores(frame: Frame) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("same traffic", "goodput so far", "requests within their objective", ""):
@@ -139,8 +77,8 @@ def _scores(frame: Frame) -> RenderableType:
             "" if share is None else f"{share:.0%}",
             Text("█" * width, style=style),
         )
-    if frame.alerts:
-        table.add_row(Text("alerts", style="dim"), Text(frame.alerts[-1]), "", "")
+    if frame.watched.alerts:
+        table.add_row(Text("alerts", style="dim"), Text(frame.watched.alerts[-1]), "", "")
     return table
 
 
@@ -151,24 +89,4 @@ def summary(outcome: Outcome) -> RenderableType:
         scores.add_column(column)
     for fleet, name in NAMES.items():
         scores.add_row(name, f"{outcome.goodput[fleet]:.1f}", f"{outcome.share[fleet]:.0%}")
-    alerts = Table(title="Alerts the receiver got", title_justify="left", show_edge=False)
-    for column in ("event", "change", "message"):
-        alerts.add_column(column, overflow="fold")
-    for alert in outcome.delivered:
-        alerts.add_row(
-            str(alert.get("event", "")),
-            f"{_setting(alert.get('from'))} -> {_setting(alert.get('to'))}",
-            str(alert.get("message", "")),
-        )
-    check = outcome.verification
-    verified = Text(
-        f"audit verify: {check.message}: {check.records} records, head {check.head[:16]}…",
-        style="green" if check.ok else "red",
-    )
-    return Group(
-        audit_table(list(outcome.records)), Text(), verified, Text(), alerts, Text(), scores
-    )
-
-
-def _setting(side: object) -> str:
-    return str(side.get("setting", "")) if isinstance(side, dict) else str(side or "")
+    return Group(record_tables(outcome.recorded), Text(), scores)

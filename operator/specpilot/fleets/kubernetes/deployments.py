@@ -125,8 +125,9 @@ class DeploymentFleet:
         deployment = family.deployment
         template = deployment["spec"]["template"]
         container = pick_container(template["spec"]["containers"], ref.container)
+        owned = _owned(ref, deployment)
         if container is None:
-            return TargetState(ref=ref, problem=_no_container(ref, deployment))
+            return TargetState(ref=ref, problem=owned or _no_container(ref, deployment))
         name, image = container["name"], str(container.get("image") or "")
         pods = [pod for pod in family.pods if pod["spec"].get("containers")]
         replicas = tuple(
@@ -136,39 +137,25 @@ class DeploymentFleet:
         version = self._versions.of(
             (r for r in replicas if images[r.instance] == image), image=image
         )
-        now = running(template.get("metadata") or {}, container, version=version)
+        workload = f"Deployment {ref.namespace}/{ref.name}"
+        halted = self._paused_by_us(deployment)
         return TargetState(
             ref=ref,
-            problem=self._problem(ref, deployment, version=version),
-            declared=now,
+            problem=owned
+            or fault(container, workload=workload, version=version)
+            or (None if halted else _paused(ref, deployment)),
+            declared=running(template.get("metadata") or {}, container, version=version),
             desired_replicas=replicas_wanted(deployment),
             replicas=replicas,
             user_template=user_template(template),
             rolling=rolling(
                 deployment, family.replica_sets, old_pods=_old_pods(family, deployment)
             ),
-            halted=self._paused_by_us(deployment),
+            halted=halted,
             can_add_replica=self._can_add(deployment),
             engine_version=version,
             progress_deadline_s=progress_deadline_s(deployment),
         )
-
-    def _problem(self, ref: TargetRef, deployment: Object, *, version: str) -> Problem | None:
-        owner = controller_of(deployment)
-        if owner is not None:
-            return _owned(ref, str(owner.get("kind")), str(owner.get("name")))
-        container = pick_container(
-            deployment["spec"]["template"]["spec"]["containers"], ref.container
-        )
-        assert container is not None
-        wiring = fault(
-            container, workload=f"Deployment {ref.namespace}/{ref.name}", version=version
-        )
-        if wiring is not None:
-            return wiring
-        if deployment["spec"].get("paused") and not self._paused_by_us(deployment):
-            return _paused(ref, owners(deployment, *PAUSED))
-        return None
 
     def _paused_by_us(self, deployment: Object) -> bool:
         return bool(deployment["spec"].get("paused")) and self._api.field_manager in owners(
@@ -189,18 +176,20 @@ class DeploymentFleet:
             wanted = 1
         noted = our_annotations(_metadata(deployment))
         if declared(noted) == intent.declared:
+            letters = noted
             given = self._canaries(deployment)
         elif noted.get(CHANGE_ANNOTATION) == intent.declared.change_id and self._taken_over(
             deployment
         ):
             return  # ours was replaced in mid-flip: a contest, which is not ours to win
         else:
-            deployment = self._write(deployment, intent.declared, paused=False)
+            letters = self._letters(deployment, intent.declared)
+            deployment = self._apply(deployment, letters, paused=False)
             given = self._wait_for_canary(deployment, wanted)
         hold = given >= wanted
         # Too few (again: somebody scaled down) means going on until there are enough.
         if hold != self._paused_by_us(deployment):
-            self._write(deployment, intent.declared, paused=hold)
+            self._apply(deployment, letters, paused=hold)
 
     def _wait_for_canary(self, deployment: Object, wanted: int) -> int:
         """Replicas that the new ReplicaSet was given; comes back early when they are enough."""
@@ -226,15 +215,12 @@ class DeploymentFleet:
             # Somebody set another value meanwhile. Theirs stays; what is still ours goes.
             self._apply(deployment, {}, paused=False)
         else:
-            self._write(deployment, wanted, paused=False)
+            self._apply(deployment, self._letters(deployment, wanted), paused=False)
 
     def _taken_over(self, deployment: Object) -> bool:
         """Whether the value is owned by others and no longer by us."""
         managers = owners(deployment, *annotation_path(CONFIG_ANNOTATION))
         return bool(managers) and self._api.field_manager not in managers
-
-    def _write(self, deployment: Object, wanted: Declared, *, paused: bool) -> Object:
-        return self._apply(deployment, self._letters(deployment, wanted), paused=paused)
 
     def _apply(self, deployment: Object, letters: dict[str, str], *, paused: bool) -> Object:
         """Apply the four fields; those that are left out are given back."""
@@ -325,7 +311,11 @@ def _no_container(ref: TargetRef, deployment: Object) -> Problem:
     )
 
 
-def _owned(ref: TargetRef, kind: str, name: str) -> Problem:
+def _owned(ref: TargetRef, deployment: Object) -> Problem | None:
+    owner = controller_of(deployment)
+    if owner is None:
+        return None
+    kind, name = owner.get("kind"), owner.get("name")
     return Problem(
         reason=TargetProblem.OWNED_BY_OTHER,
         message=f"Deployment {ref.namespace}/{ref.name} is managed by {kind} {name}, which would "
@@ -333,8 +323,10 @@ def _owned(ref: TargetRef, kind: str, name: str) -> Problem:
     )
 
 
-def _paused(ref: TargetRef, managers: frozenset[str]) -> Problem:
-    who = ", ".join(sorted(managers)) or "somebody"
+def _paused(ref: TargetRef, deployment: Object) -> Problem | None:
+    if not deployment["spec"].get("paused"):
+        return None
+    who = ", ".join(sorted(owners(deployment, *PAUSED))) or "somebody"
     return Problem(
         reason=TargetProblem.PAUSED_BY_USER,
         message=f"Deployment {ref.namespace}/{ref.name} was paused by {who}; resume it with "

@@ -126,7 +126,7 @@ class Elector:
     def stop(self) -> None:
         """Stop taking part, and give the lease back. The work must have ended before."""
         self._stopping.set()
-        if self._thread.is_alive():
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(self._terms.duration_s)
 
     @property

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ Endpoints = Callable[[], Iterable[str]]
 """Returns the base URLs of the replicas as of now; asked again and again."""
 
 _OK: Final = 200
+_AFTER_FAILURE_SECONDS: Final = 0.5
+"""A client of a closed loop that was refused would otherwise ask again at once, for ever."""
 
 
 def endpoints_of_file(path: Path) -> Endpoints:
@@ -120,7 +122,7 @@ async def send(
     on_record: Callable[[Record], None] | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> list[Record]:
-    """Send every arrival at its time and return the records, in order of arrival.
+    """Send every arrival at its time and return the records, in order of arrival (open loop).
 
     A request is tried again elsewhere only if the connection was refused, that is before a byte of
     it was sent; whatever happens later counts as its failure.
@@ -132,6 +134,81 @@ async def send(
         on_record: told of every request as it ends.
         transport: what carries the requests, instead of the network.
     """
+    async with _session(endpoints, options, on_record, transport) as session:
+        tasks: list[asyncio.Task[Record]] = []
+        try:
+            for arrival in arrivals:
+                await asyncio.sleep(max(0.0, arrival.at - session.now()))
+                tasks.append(asyncio.create_task(session.send(arrival)))
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def circulate(
+    draw: Callable[[], Arrival | None],
+    *,
+    clients: int,
+    endpoints: Endpoints,
+    options: ClientOptions | None = None,
+    on_record: Callable[[Record], None] | None = None,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> None:
+    """Keep ``clients`` requests in flight until there are no more (closed loop).
+
+    Args:
+        draw: gives the next request, whose time is set when it is sent; None ends one client.
+        clients: each sends its next request when the last one has ended.
+        endpoints: the replicas.
+        options: see :class:`ClientOptions`.
+        on_record: told of every request as it ends.
+        transport: what carries the requests, instead of the network.
+    """
+    async with _session(endpoints, options, on_record, transport) as session:
+
+        async def client() -> None:
+            while (drawn := draw()) is not None:
+                record = await session.send(replace(drawn, at=session.now()))
+                if record.error is not None:
+                    await asyncio.sleep(_AFTER_FAILURE_SECONDS)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(clients):
+                group.create_task(client())
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """A run of requests: one client, one balancer, one clock."""
+
+    http: httpx.AsyncClient
+    balancer: Balancer
+    options: ClientOptions
+    started: float
+    on_record: Callable[[Record], None] | None
+
+    def now(self) -> float:
+        """Seconds since the start."""
+        return asyncio.get_running_loop().time() - self.started
+
+    async def send(self, arrival: Arrival) -> Record:
+        record = await _send_one(
+            arrival, self.http, self.balancer, options=self.options, started=self.started
+        )
+        if self.on_record is not None:
+            self.on_record(record)
+        return record
+
+
+@asynccontextmanager
+async def _session(
+    endpoints: Endpoints,
+    options: ClientOptions | None,
+    on_record: Callable[[Record], None] | None,
+    transport: httpx.AsyncBaseTransport | None,
+) -> AsyncIterator[_Session]:
     chosen = options or ClientOptions()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2)
     # Replicas are addressed directly: no proxy of the environment may come between.
@@ -144,25 +221,11 @@ async def send(
         balancer = Balancer(endpoints, http=http, probe_seconds=chosen.probe_seconds)
         await balancer.probe()
         prober = asyncio.create_task(balancer.run())
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-
-        async def one(arrival: Arrival) -> Record:
-            record = await _send_one(arrival, http, balancer, options=chosen, started=started)
-            if on_record is not None:
-                on_record(record)
-            return record
-
-        tasks: list[asyncio.Task[Record]] = []
         try:
-            for arrival in arrivals:
-                await asyncio.sleep(max(0.0, started + arrival.at - loop.time()))
-                tasks.append(asyncio.create_task(one(arrival)))
-            return await asyncio.gather(*tasks)
+            yield _Session(http, balancer, chosen, asyncio.get_running_loop().time(), on_record)
         finally:
-            for task in (prober, *tasks):
-                task.cancel()
-            await asyncio.gather(prober, *tasks, return_exceptions=True)
+            prober.cancel()
+            await asyncio.gather(prober, return_exceptions=True)
 
 
 async def _send_one(
@@ -181,6 +244,8 @@ async def _send_one(
     }
     if options.model is not None:
         body["model"] = options.model
+    if arrival.temperature is not None:
+        body["temperature"] = arrival.temperature
     deadline = loop.time() + options.wait_for_replica
     while True:
         endpoint = await balancer.pick(deadline=deadline)
@@ -223,7 +288,7 @@ class _Answer:
 
 
 def _judge(status: int, tokens: int, reason: str | None, first: float | None) -> _Answer:
-    # A draining engine answers 200 and aborts.
+    # An engine that gives a request up answers 200 all the same.
     error = "aborted" if reason in (None, "abort") else None
     return _Answer(status=status, tokens=tokens, first_token=first, error=error)
 

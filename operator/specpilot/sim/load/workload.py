@@ -62,6 +62,7 @@ class Arrival:
         kind: see :class:`Phase`.
         prompt: the text.
         max_tokens: tokens asked for.
+        temperature: of the sampling; None leaves it to whoever sends the request.
     """
 
     at: float
@@ -69,6 +70,7 @@ class Arrival:
     kind: str
     prompt: str
     max_tokens: int
+    temperature: float | None = None
 
 
 def _check_kind(kind: str) -> None:
