@@ -1,3 +1,3 @@
-"""Specpilot decides from live measurements when speculative decoding pays, and switches it safely."""
+"""Decides from live measurements when speculative decoding pays, and switches it safely."""
 
 __version__ = "0.1.0"

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from specpilot import __version__
-from specpilot.cli import audit, demo, local, operator, resources
+from specpilot.cli import audit, demo, demo_vllm, local, operator, resources
 from specpilot.domain.evaluation import RuleSetError
 from specpilot.domain.ports import FleetError
 from specpilot.fleets.local import LocalGroupError
@@ -32,6 +32,7 @@ app.command("approve")(resources.approve)
 app.command("reject")(resources.reject)
 app.add_typer(audit.app, name="audit")
 app.command("demo")(demo.demo)
+app.command("demo-vllm")(demo_vllm.demo_vllm)
 
 EXPECTED = (ResourceError, RuleSetError, StoreError, LocalGroupError, FleetError, OSError)
 """Errors whose message is all that a user needs."""

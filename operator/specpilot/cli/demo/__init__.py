@@ -37,7 +37,7 @@ from specpilot.engines import render
 from specpilot.fleets.local import Supervision
 
 STARTUP_S = 60.0
-"""Longest wait for the nine simulated engines."""
+"""Longest wait for the six simulated engines."""
 
 SETTLE_S = 45.0
 """Longest wait for the last change to end after the traffic."""
@@ -83,15 +83,15 @@ def _run(console: Console, stage: Backstage, *, seed: int) -> tuple[Outcome, Fra
         supervision=QUICK,
         initial={STEERED: on, ALWAYS_ON: on},
     ) as service:
-        with console.status("starting nine simulated engines ..."):
-            wait_ready(service, FLEETS, within=STARTUP_S)
         load_ = Traffic(
             traffic(seed=seed), gateways={n: service.fleet.gateway_url(n) for n in FLEETS}
         )
+        with console.status("starting six simulated engines ..."):
+            wait_ready(service, FLEETS, within=STARTUP_S)
         load_.start()
         frame = picture = _frame(stage, service, load_)
         with _screen(console) as show:
-            while load_.running or (
+            while load_.poll() or (
                 (frame.watched.changing or alerts_pending(stage.store))
                 and load_.second < duration() + SETTLE_S
             ):

@@ -48,14 +48,17 @@ class Backstage:
 
 
 @contextmanager
-def backstage(documents: Callable[[str], str], *, name: str) -> Iterator[Backstage]:
+def backstage(
+    documents: Callable[[str], str], *, name: str, parent: Path | None = None
+) -> Iterator[Backstage]:
     """Prepare a demo.
 
     Args:
         documents: What is applied, given the URL of the receiver.
         name: Of the state directory.
+        parent: Where that is made; None means the system's directory of temporary files.
     """
-    state = Path(tempfile.mkdtemp(prefix=f"specpilot-{name}-"))
+    state = Path(tempfile.mkdtemp(prefix=f"specpilot-{name}-", dir=parent))
     secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
     os.environ[SECRET_VARIABLE] = secret
     os.environ.pop("SPECPILOT_DATABASE_URL", None)
