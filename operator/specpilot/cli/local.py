@@ -14,18 +14,28 @@ from specpilot.cli.state import StateDir, open_state
 from specpilot.controller.applying import apply_documents
 from specpilot.controller.local_service import LocalService, Pace
 from specpilot.controller.runner import SystemClock
-from specpilot.resources import LOCAL_NAMESPACE
+from specpilot.resources import API_VERSION, LOCAL_NAMESPACE, Document, read
 
 console = Console(stderr=True)
 
 
 def local(
+    *,
     state: StateDir,
     files: Annotated[
         list[Path] | None,
         typer.Option("--filename", "-f", help="Apply these files first; - is stdin."),
     ] = None,
+    name: Annotated[str, typer.Option(help="Name of the fleet that COMMAND starts.")] = "local",
+    replicas: Annotated[int, typer.Option(help="Servers that COMMAND starts.")] = 1,
+    gateway_port: Annotated[
+        int, typer.Option(help="Port for clients of COMMAND's servers; 0: a free one.")
+    ] = 0,
     tick: Annotated[float, typer.Option(help="Seconds between evaluations.")] = 5.0,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="After --: the command that starts one server, `vllm serve MODEL`."),
+    ] = None,
 ) -> None:
     """Start the LocalFleets that were applied, put a gateway before each, and steer them.
 
@@ -35,14 +45,18 @@ def local(
     """
     logging.getLogger("specpilot").setLevel(logging.INFO)
     store = open_state(state)
-    if files:
-        for done in apply_documents(read_files(files), store=store, clock=SystemClock()):
+    documents = read_files(files or [])
+    if command:
+        documents += _fleet(name, command, replicas=replicas, gateway_port=gateway_port)
+    if documents:
+        for done in apply_documents(documents, store=store, clock=SystemClock()):
             console.print(f"{done.kind.lower()}/{done.name} {done.what}", highlight=False)
     with store.read() as unit:
         fleets = unit.resources.list(kind="LocalFleet", namespace=LOCAL_NAMESPACE)
     if not fleets:
         raise typer.BadParameter(
-            "no LocalFleet was applied; begin with: specpilot local -f examples/local.yaml"
+            "no LocalFleet was applied; begin with: specpilot local -f examples/local.yaml, "
+            "or: specpilot local --name chat --replicas 2 -- vllm serve MODEL"
         )
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -61,3 +75,17 @@ def local(
             )
         stop.wait()
         console.print("stopping ...")
+
+
+def _fleet(name: str, command: list[str], *, replicas: int, gateway_port: int) -> list[Document]:
+    """Describe what was given on the command line as the resource it stands for."""
+    spec: dict[str, object] = {"command": command, "replicas": replicas}
+    if gateway_port:
+        spec["gateway"] = {"port": gateway_port}
+    fleet = {
+        "apiVersion": API_VERSION,
+        "kind": "LocalFleet",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+    return [read(fleet, source="command line")]

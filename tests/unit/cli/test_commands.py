@@ -80,3 +80,9 @@ def test_explain_says_when_nothing_was_evaluated_yet(run: Run) -> None:
 def test_mistakes_get_a_remedy(run: Run, words: tuple[str, ...], says: str, reason: str) -> None:
     said = run(*words, ok=False)
     assert says in " ".join(said.replace("│", " ").split()), f"{reason}: {said}"
+
+
+def test_a_fleet_named_on_the_command_line_is_checked_like_a_file(run: Run) -> None:
+    said = run("local", "--name", "chat", "--replicas", "0", "--", "vllm", "serve", "m", ok=False)
+    assert "spec.replicas" in said
+    assert "no LocalFleet yet" in run("get", "localfleets")

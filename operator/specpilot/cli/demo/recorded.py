@@ -67,7 +67,16 @@ class Recorded:
                     "started": c.created_at.isoformat(),
                     "finished": c.ended_at.isoformat() if c.ended_at else None,
                     "outcome": str(c.phase),
-                    "message": c.message,
+                    "steps": [
+                        {
+                            "at": r.at.isoformat(),
+                            "step": r.draft.action,
+                            "by": r.draft.actor,
+                            "why": r.draft.message,
+                        }
+                        for r in self.records
+                        if r.draft.change_id == c.id
+                    ],
                 }
                 for c in self.changes
             ],

@@ -43,10 +43,10 @@ class Stage:
 
 
 STAGES = (
-    Stage(name="quiet", title="quiet", seconds=8, rate=3.3, acceptance=0.75),
+    Stage(name="quiet", title="quiet", seconds=6, rate=3.3, acceptance=0.75),
     Stage(name="busy", title="busy", seconds=26, rate=9, acceptance=0.75),
-    Stage(name="calm", title="quiet again", seconds=25, rate=4, acceptance=0.75),
-    Stage(name="bad", title="drafts turn bad", seconds=22, rate=7, acceptance=0.05),
+    Stage(name="calm", title="quiet again", seconds=23, rate=4, acceptance=0.75),
+    Stage(name="bad", title="drafts turn bad", seconds=20, rate=7, acceptance=0.05),
     Stage(name="good", title="good again", seconds=24, rate=4, acceptance=0.75),
 )
 """Off, two replicas can serve about 9.4 requests a second; with these drafts about 7.5."""

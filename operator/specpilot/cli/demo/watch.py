@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from specpilot.alerts.messages import title
 from specpilot.cli.audit import audit_table
 from specpilot.cli.demo.receiver import Receiver
 from specpilot.cli.demo.recorded import Recorded
@@ -91,7 +92,7 @@ def watch(store: Store, service: LocalService, receiver: Receiver, *, target: st
         status=dict(policy.status) if policy is not None else {},
         changes=changes,
         waiting={o.name: str(o.status.get("message", "")) for o in objects},
-        alerts=[str(a.get("title") or a.get("event")) for a in receiver.alerts()],
+        alerts=[title(a) for a in receiver.alerts()],
     )
 
 

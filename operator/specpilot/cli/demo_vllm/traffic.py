@@ -1,10 +1,15 @@
-"""Clients in a closed loop, whose prompts change when the story goes on."""
+"""Clients in a closed loop, whose prompts change when the story goes on.
 
+A thread is enough for them: real servers on CPU answer a few requests a second.
+"""
+
+import asyncio
 import itertools
 import random
+import threading
+import time
 from dataclasses import dataclass, field
 
-from specpilot.cli.demo.background import Background
 from specpilot.sim.load.client import ClientOptions, circulate
 from specpilot.sim.load.records import Record
 from specpilot.sim.load.workload import Arrival, build_prompt
@@ -53,7 +58,7 @@ class Tally:
             self.failures.append(record.error)
 
 
-class Traffic(Background):
+class Traffic:
     """Keeps a number of requests in flight until it is stopped.
 
     Args:
@@ -67,7 +72,6 @@ class Traffic(Background):
     def __init__(
         self, *, gateway: str, model: str, clients: int, prompts: Prompts, seed: int = 1
     ) -> None:
-        super().__init__(self._send)
         self.prompts: Prompts = prompts
         self.tallies: dict[str, Tally] = {}
         """By kind of prompt."""
@@ -77,11 +81,34 @@ class Traffic(Background):
         self._seed = seed
         self._numbers = itertools.count()
         self._stopped = False
+        self._began = 0.0
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="traffic", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._began = time.monotonic()
+        self._thread.start()
 
     def stop(self) -> None:
         """Send nothing more, and wait for what is in flight."""
         self._stopped = True
-        self.join()
+        self._thread.join()
+
+    def check(self) -> None:
+        """Raise what ended the traffic early, if anything did."""
+        if self._error is not None:
+            raise RuntimeError("the load generator failed") from self._error
+
+    @property
+    def running(self) -> bool:
+        """Whether requests are still sent or answered."""
+        return self._thread.is_alive()
+
+    @property
+    def second(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self._began
 
     @property
     def total(self) -> Tally:
@@ -106,6 +133,12 @@ class Traffic(Background):
             max_tokens=asked.output_tokens,
             temperature=asked.temperature,
         )
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._send())
+        except BaseException as error:  # noqa: BLE001 - shown by the thread that draws
+            self._error = error
 
     async def _send(self) -> None:
         await circulate(
