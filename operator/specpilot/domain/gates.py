@@ -126,10 +126,8 @@ def _cooldown(p: Proposal) -> Objection | None:
     until = max(ended) + p.policy.limits.cooldown
     if p.now >= until:
         return None
-    left = until - p.now
     return Objection(
-        reason=GateReason.COOLDOWN,
-        message=f"cooling down for {left.total_seconds():.0f} s more, until {until:%H:%M:%S} UTC",
+        reason=GateReason.COOLDOWN, message=f"cooling down until {until:%Y-%m-%d %H:%M:%S} UTC"
     )
 
 

@@ -4,7 +4,6 @@ Pure: the same change, the same situation, the same step. Unknown never decides;
 only a stated limit of patience ends the waiting, by going back to what ran before.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -13,22 +12,14 @@ from specpilot.domain.changes import (
     ABORTING,
     ChangeKind,
     ChangeReason,
-    Evidence,
     FlagChange,
     Phase,
     Transition,
 )
-from specpilot.domain.comparison import (
-    MIN_SLICES,
-    Outcome,
-    beats,
-    exceeds,
-    ratio,
-    requests,
-)
+from specpilot.domain.comparison import Outcome, beats
+from specpilot.domain.judging import arm_evidence, broken_guardrail, enough, summary, undo
 from specpilot.domain.policy import Guardrail, Mode, Policy
 from specpilot.domain.readings import Readings
-from specpilot.domain.settings import OFF_NAME
 from specpilot.domain.targets import Replica, TargetProblem, TargetState
 
 DEFAULT_READY_WITHIN = timedelta(minutes=20)
@@ -97,12 +88,6 @@ def decide(change: FlagChange, situation: Situation) -> Transition | Wait:
             return Wait(message=f"{change.phase} is final")
 
 
-def _undo(reason: ChangeReason, message: str, evidence: Sequence[Evidence] = ()) -> Transition:
-    return Transition(
-        to=Phase.ROLLING_BACK, reason=reason, message=message, evidence=tuple(evidence)
-    )
-
-
 def _pending(change: FlagChange, s: Situation) -> Transition | Wait:
     def end(to: Phase, reason: ChangeReason, message: str, actor: str = "specpilot") -> Transition:
         return Transition(to=to, reason=reason, message=message, actor=actor)
@@ -138,29 +123,29 @@ def _pending(change: FlagChange, s: Situation) -> Transition | Wait:
 def _interrupted(change: FlagChange, s: Situation) -> Transition | Wait | None:
     """What ends a change in flight, whatever its phase."""
     if s.state.problem is not None and s.state.problem.reason is TargetProblem.NOT_FOUND:
-        return _undo(ChangeReason.TARGET_GONE, s.state.problem.message)
+        return undo(ChangeReason.TARGET_GONE, s.state.problem.message)
     if s.policy is None:
-        return _undo(ChangeReason.POLICY_DELETED, "the policy was deleted in mid-flip")
+        return undo(ChangeReason.POLICY_DELETED, "the policy was deleted in mid-flip")
     if s.policy.mode is Mode.OFF:
-        return _undo(ChangeReason.POLICY_OFF, "spec.mode was set to Off in mid-flip")
+        return undo(ChangeReason.POLICY_OFF, "spec.mode was set to Off in mid-flip")
     if s.state.problem is not None and s.state.problem.reason is TargetProblem.UNREACHABLE:
         return Wait(message=s.state.problem.message)
     if change.seen_applied and s.state.user_template != change.base_template:
-        return _undo(
+        return undo(
             ChangeReason.EDITED_BY_USER,
             "the workload's template was edited by somebody else in mid-flip; "
             "their edit stays, ours is undone",
         )
     expected = (change.wanted,) if change.seen_applied else (change.wanted, change.origin)
     if s.state.declared not in expected:
-        return _undo(
+        return undo(
             ChangeReason.CONTESTED,
             f"somebody replaced our setting {change.wanted.setting} by "
             f"{s.state.declared.setting} in mid-flip",
         )
     failed = _failed(change, s.state)
     if failed is not None:
-        return _undo(
+        return undo(
             ChangeReason.REPLICA_FAILED,
             f"{failed.id} does not run with {change.wanted.setting}: {failed.failure}",
         )
@@ -197,7 +182,7 @@ def _canary(change: FlagChange, s: Situation) -> Transition | Wait:
     limit = _ready_within(s)
     if s.now - change.phase_since > limit:
         stuck = next((f"; {r.id}: {r.failure}" for r in arm if r.failure), "")
-        return _undo(
+        return undo(
             ChangeReason.READY_DEADLINE,
             f"the canary was not ready within {limit.total_seconds():.0f} s{stuck}",
         )
@@ -209,33 +194,33 @@ def _canary(change: FlagChange, s: Situation) -> Transition | Wait:
 
 def _analysing(change: FlagChange, s: Situation) -> Transition | Wait:
     assert s.policy is not None
-    broken = _broken(s.policy.guardrails, change, s.canary)
+    broken = broken_guardrail(s.policy.guardrails, change, s.canary)
     if broken is not None:
         return broken
     elapsed = s.now - change.phase_since
-    enough, short = _enough(change, s.policy, s.canary)
+    sufficient, short = enough(change, s.policy, s.canary)
     if change.kind is ChangeKind.PROBE:
-        step = _probe(change, s.policy, elapsed, enough=enough)
+        step = _probe(change, s.policy, elapsed, enough=sufficient)
         if step is not None:
             return step
-    elif elapsed >= s.policy.canary.analysis and enough:
+    elif elapsed >= s.policy.canary.analysis and sufficient:
         return Transition(
             to=Phase.PROMOTING,
             reason=ChangeReason.ANALYSIS_PASSED,
-            message=f"no guardrail broke in {elapsed.total_seconds():.0f} s; {_summary(change)}",
-            evidence=_arms(change),
+            message=f"no guardrail broke in {elapsed.total_seconds():.0f} s; {summary(change)}",
+            evidence=arm_evidence(change),
         )
     give_up = s.policy.canary.give_up or max(4 * s.policy.canary.analysis, timedelta(minutes=30))
     if elapsed > give_up:
-        return _undo(
+        return undo(
             ChangeReason.PROBE_LOST
-            if change.kind is ChangeKind.PROBE and enough
+            if change.kind is ChangeKind.PROBE and sufficient
             else ChangeReason.INCONCLUSIVE,
             f"after {elapsed.total_seconds():.0f} s it is still not clear; "
-            f"{short or _summary(change)}",
-            _arms(change),
+            f"{short or summary(change)}",
+            arm_evidence(change),
         )
-    return Wait(message=f"comparing the canary with the others: {short or _summary(change)}")
+    return Wait(message=f"comparing the canary with the others: {short or summary(change)}")
 
 
 def _probe(
@@ -251,106 +236,21 @@ def _probe(
             to=Phase.PROMOTING,
             reason=ChangeReason.PROBE_WON,
             message=f"the canary beats the others by more than {margin:.0%}: {words}",
-            evidence=_arms(change),
+            evidence=arm_evidence(change),
         )
     if outcome is Outcome.NO:
-        return _undo(
+        return undo(
             ChangeReason.PROBE_LOST,
             f"the canary does not beat the others by {margin:.0%}: {words}",
-            _arms(change),
+            arm_evidence(change),
         )
     if elapsed > 2 * policy.canary.analysis:
-        return _undo(
+        return undo(
             ChangeReason.PROBE_LOST,
             f"no clear win within {elapsed.total_seconds():.0f} s: {words}",
-            _arms(change),
+            arm_evidence(change),
         )
     return None
-
-
-def _broken(
-    guardrails: Sequence[Guardrail], change: FlagChange, canary: Readings
-) -> Transition | None:
-    for rail in guardrails:
-        if rail.max_increase is not None and change.slices:
-            estimate = ratio(change.slices, rail.signal)
-            if exceeds(estimate, 1 + rail.max_increase) is Outcome.YES:
-                return _undo(
-                    ChangeReason.GUARDRAIL_BROKEN,
-                    f"{estimate}; allowed is an increase of {rail.max_increase:.0%}",
-                    _arms(change),
-                )
-        reading = canary[rail.signal]
-        if reading.value is None:
-            continue
-        for bound, over in ((rail.max_value, True), (rail.min_value, False)):
-            if bound is None:
-                continue
-            # A quantile is known to within its bucket: only one wholly beyond the bound breaks it.
-            value = reading.value
-            if over and reading.low is not None:
-                value = reading.low
-            if not over and reading.low is not None:
-                value = reading.high if reading.high is not None else bound
-            if (value > bound) if over else (value < bound):
-                sign = ">" if over else "<"
-                return _undo(
-                    ChangeReason.GUARDRAIL_BROKEN,
-                    f"{rail.signal} {value:.4g} {sign} {bound:.4g} on the canary",
-                    [Evidence.of(reading, comparison=sign, threshold=bound, arm="canary")],
-                )
-    return None
-
-
-def _enough(change: FlagChange, policy: Policy, canary: Readings) -> tuple[bool, str]:
-    """Whether the analysis can say anything; with words on what is missing.
-
-    A guardrail that could not be judged has not held: it is waited for like everything else.
-    """
-    on_canary, on_others = requests(change.slices)
-    drafts = sum(s.canary_drafts for s in change.slices)
-    speculates = change.wanted.setting != OFF_NAME and change.wanted.config != ""
-    missing = []
-    if on_canary < policy.canary.min_requests:
-        missing.append(f"{on_canary:.0f} of {policy.canary.min_requests} requests on the canary")
-    if on_others < policy.canary.min_requests:
-        missing.append(f"{on_others:.0f} of {policy.canary.min_requests} requests on the others")
-    if speculates and drafts < policy.canary.min_drafts:
-        missing.append(f"{drafts:.0f} of {policy.canary.min_drafts} drafts")
-    for rail in policy.guardrails:
-        paired = ratio(change.slices, rail.signal).slices
-        if rail.max_increase is not None and paired < MIN_SLICES:
-            missing.append(f"{rail.signal}: {paired} of {MIN_SLICES} slices have both arms")
-        bounded = rail.max_value is not None or rail.min_value is not None
-        if bounded and not canary[rail.signal].known:
-            missing.append(f"{rail.signal} is Unknown ({canary[rail.signal].reason})")
-    return not missing, "; ".join(missing)
-
-
-def _summary(change: FlagChange) -> str:
-    return str(ratio(change.slices, "tpot_mean"))
-
-
-def _arms(change: FlagChange) -> tuple[Evidence, ...]:
-    """Mean of each compared signal per arm, over the slices that know both."""
-    found: list[Evidence] = []
-    for signal in ("tpot_mean", "tokens_per_second_per_request"):
-        paired = [s for s in change.slices if signal in s.canary and signal in s.control]
-        if not paired:
-            continue
-        for arm in ("canary", "control"):
-            values = [getattr(s, arm)[signal] for s in paired]
-            found.append(
-                Evidence(
-                    signal=signal,
-                    value=sum(values) / len(values),
-                    at=paired[-1].end,
-                    count=len(values),
-                    window_s=(paired[-1].end - paired[0].start).total_seconds(),
-                    arm=arm,
-                )
-            )
-    return tuple(found)
 
 
 def _promoting(change: FlagChange, s: Situation) -> Transition | Wait:
@@ -362,7 +262,7 @@ def _promoting(change: FlagChange, s: Situation) -> Transition | Wait:
         )
     limit = _ready_within(s) * max(s.state.desired_replicas, 1)
     if s.now - change.phase_since > limit:
-        return _undo(
+        return undo(
             ChangeReason.READY_DEADLINE,
             f"the roll did not finish within {limit.total_seconds():.0f} s: {s.state.rolling}",
         )
@@ -376,7 +276,7 @@ def _watching(change: FlagChange, s: Situation) -> Transition | Wait:
         return Wait(message=s.state.problem.message)
     gone = s.state.problem is not None and s.state.problem.reason is TargetProblem.NOT_FOUND
     if gone or (change.seen_applied and s.state.declared != change.wanted):
-        return _undo(
+        return undo(
             ChangeReason.TARGET_GONE if gone else ChangeReason.CONTESTED,
             "the target is gone"
             if gone
@@ -390,7 +290,7 @@ def _watching(change: FlagChange, s: Situation) -> Transition | Wait:
         )
     failed = _failed(change, s.state)
     if failed is not None:
-        return _undo(
+        return undo(
             ChangeReason.REPLICA_FAILED,
             f"{failed.id} broke while being watched: {failed.failure}",
         )
@@ -398,17 +298,18 @@ def _watching(change: FlagChange, s: Situation) -> Transition | Wait:
         Guardrail(signal=g.signal, max_value=g.max_value, min_value=g.min_value)
         for g in s.policy.guardrails
     ]
-    broken = _broken(absolute, change, s.canary)
+    broken = broken_guardrail(absolute, change, s.canary)
     if broken is not None:
         return broken
-    left = s.policy.canary.analysis - (s.now - change.phase_since)
-    if left <= timedelta(0):
+    until = change.phase_since + s.policy.canary.analysis
+    if s.now >= until:
         return Transition(
             to=Phase.SUCCEEDED,
             reason=ChangeReason.SETTLED,
             message=f"{change.wanted.setting} runs everywhere and no guardrail broke",
         )
-    return Wait(message=f"watching for {left.total_seconds():.0f} s more")
+    # A moment, not a countdown: each new text is a write to the API server.
+    return Wait(message=f"watching until {until:%H:%M:%S} UTC")
 
 
 def _rolling_back(change: FlagChange, s: Situation) -> Transition | Wait:
