@@ -12,15 +12,18 @@ PYTEST_ARGS ?=
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
+$(VENV)/.product: pyproject.toml constraints.txt scripts/bootstrap.sh
+	@PYTHON="$(PYTHON)" scripts/bootstrap.sh $(VENV) && touch $@
+
 $(VENV)/.installed: pyproject.toml constraints.txt scripts/bootstrap.sh
-	@PYTHON="$(PYTHON)" scripts/bootstrap.sh $(VENV)
+	@PYTHON="$(PYTHON)" scripts/bootstrap.sh $(VENV) dev && touch $@ $(VENV)/.product
 
-install: $(VENV)/.installed ## Set up .venv with everything pinned
+install: $(VENV)/.installed ## Set up .venv with everything pinned, the tests' tools too
 
-demo: install ## The main job, live, on this machine: no cluster, no GPU (SEED=7, JSON=path)
+demo: $(VENV)/.product ## The main job, live, on this machine: no cluster, no GPU (SEED=7, JSON=path)
 	@$(BIN)/specpilot demo --seed $(SEED) $(if $(JSON),--json $(JSON))
 
-demo-vllm: install ## The main job on two real vLLM servers on CPU (installs vLLM: 6 GB of disk)
+demo-vllm: $(VENV)/.product ## The main job on two real vLLM servers on CPU (installs vLLM: 6 GB of disk)
 	@$(BIN)/python scripts/engine/install.py
 	@$(BIN)/specpilot demo-vllm --engine "$$($(BIN)/python scripts/engine/install.py --path)"
 
@@ -40,7 +43,7 @@ docs: install ## Regenerate docs/reference from the code
 	@$(BIN)/python scripts/reference.py
 
 test: check cluster-tools ## Everything: unit, integration and cluster tests
-	@$(BIN)/pytest -m "not engine" $(PYTEST_ARGS)
+	@$(BIN)/pytest -m "not engine" -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 test-unit: install ## The quick ones
 	@$(BIN)/pytest tests/unit $(PYTEST_ARGS)

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Make a virtual environment with the pinned versions. Usage: bootstrap.sh VENV [PIP ARGUMENTS]
+# Make a virtual environment with the pinned versions.
+# Usage: bootstrap.sh VENV [EXTRAS]     (EXTRAS: dev for the tests, nothing for the product alone)
 set -euo pipefail
-venv=$1; shift
+venv=$1
+extras=${2:-}
 python=${PYTHON:-python3}
 
 if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
@@ -14,7 +16,8 @@ if [ ! -x "$venv/bin/python" ] && ! "$python" -m venv "$venv"; then
   echo "$python has no venv module; on Debian and Ubuntu: apt install python3-venv" >&2
   exit 1
 fi
-echo "Installing Specpilot into $venv (about a minute the first time) ..."
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-  -c constraints.txt -e '.[dev]' "$@"
-touch "$venv/.installed"
+printf 'Installing Specpilot%s into %s ' "${extras:+ with what its tests need}" "$venv"
+# A dot a package: with cold caches and a slow line this takes minutes.
+"$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off \
+  -c constraints.txt -e ".${extras:+[$extras]}" |
+  awk '/^(Collecting|Downloading|Installing)/ { printf "."; fflush() } END { print " done" }'

@@ -52,6 +52,8 @@ def test_rejected_drafts_switch_speculation_off(steered: Engine, tmp_path: Path)
     assert asked.value < asked.threshold
     steps = [r.draft.action for r in outcome.recorded.records if r.draft.change_id == change.id]
     assert steps == ["Canary", "Analysing", "Promoting", "Watching", "Succeeded"]
-    assert {c.phase for c in outcome.recorded.changes} == {Phase.SUCCEEDED}
+    # On cores that others use, a first try may break the guardrail; then it must have been undone.
+    others = [c for c in outcome.recorded.changes if c.id != change.id]
+    assert {c.phase for c in others} <= {Phase.ROLLED_BACK}, [c.message for c in others]
     assert all("off" in words for words in last.replicas)
     assert last.reading("mean_acceptance_length") is None, "nothing drafts any more"

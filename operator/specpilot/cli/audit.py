@@ -33,7 +33,7 @@ def audit_table(records: list[AuditRecord], *, title: str = "Audit log") -> Tabl
     for r in records:
         table.add_row(
             str(r.seq),
-            f"{r.at:%H:%M:%S}",
+            f"{r.at:%Y-%m-%d %H:%M:%S}",
             r.draft.change_id.rsplit("-", 1)[-1] or r.draft.policy,
             r.draft.action,
             r.draft.actor,

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import time
 
 import typer
 from rich.console import Console
@@ -44,6 +45,19 @@ def version() -> None:
     print(__version__)
 
 
+def _log_handler() -> logging.Handler:
+    """Columns for a terminal; in a pod or a file each entry is one whole line, in UTC."""
+    if sys.stderr.isatty():
+        return RichHandler(console=Console(stderr=True), show_path=False, markup=False)
+    formatter = logging.Formatter(
+        "%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%SZ"
+    )
+    formatter.converter = time.gmtime
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter)
+    return handler
+
+
 @app.callback()
 def _options(
     verbose: bool = typer.Option(False, "--verbose", "-v", help="Log what is done, step by step."),
@@ -52,7 +66,7 @@ def _options(
         level=logging.DEBUG if verbose else logging.WARNING,
         format="%(message)s",
         datefmt="[%X]",
-        handlers=[RichHandler(console=Console(stderr=True), show_path=False, markup=False)],
+        handlers=[_log_handler()],
     )
     for noisy in ("httpx", "httpcore", "alembic", "kubernetes"):
         logging.getLogger(noisy).setLevel(logging.INFO if verbose else logging.WARNING)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from specpilot.cli.state import StateDir, open_state
-from specpilot.controller.applying import apply_documents, delete_resource
+from specpilot.controller.applying import apply_documents, dangling, delete_resource
 from specpilot.controller.local_registry import as_object
 from specpilot.controller.runner import SystemClock
 from specpilot.domain.lifecycle import Answer
@@ -28,7 +28,9 @@ ALIASES = {
     "changes": "FlagChange",
     "rulesets": "RuleSet",
     "alertchannels": "AlertChannel",
+    "channels": "AlertChannel",
     "localfleets": "LocalFleet",
+    "fleets": "LocalFleet",
 }
 
 
@@ -41,7 +43,8 @@ def kind_of(word: str) -> str:
     for alias, kind in ALIASES.items():
         if word.lower() in {alias, kind.lower(), f"{kind.lower()}s", f"{kind.lower()[:-1]}ies"}:
             return kind
-    raise typer.BadParameter(f"{word}: no such kind; there are {', '.join(sorted(ALIASES))}")
+    known = ", ".join(sorted(set(ALIASES.values())))
+    raise typer.BadParameter(f"{word}: no such kind; there are {known}")
 
 
 def read_files(files: list[Path]) -> list[Document]:
@@ -53,11 +56,19 @@ def read_files(files: list[Path]) -> list[Document]:
     documents: list[Document] = []
     faults: list[Fault] = []
     for path in files:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
         try:
-            documents += load(text, source=str(path))
+            raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+            found = load(raw.decode(), source=str(path))
+        except UnicodeDecodeError as error:
+            message = f"byte {error.start} is not UTF-8; save it as UTF-8 text"
+            faults.append(Fault(where=str(path), field="", message=message))
         except ResourceError as error:
             faults += error.faults
+        else:
+            documents += found
+            if not found:
+                message = "there is no document in it; nothing to apply"
+                faults.append(Fault(where=str(path), field="", message=message))
     if faults:
         raise ResourceError(*faults)
     return documents
@@ -65,8 +76,11 @@ def read_files(files: list[Path]) -> list[Document]:
 
 def apply(files: Files, state: StateDir) -> None:
     """Apply resources; all of them or, when one is not valid, none."""
-    for done in apply_documents(read_files(files), store=open_state(state), clock=SystemClock()):
+    store = open_state(state)
+    for done in apply_documents(read_files(files), store=store, clock=SystemClock()):
         print(f"{done.kind.lower()}/{done.name} {done.what}")
+    for words in dangling(store):
+        print(f"warning: {words}", file=sys.stderr)
 
 
 def _resources(store: Store, kind: str, name: str = "") -> list[Resource]:
@@ -173,6 +187,11 @@ def delete(
 ) -> None:
     """Delete a resource; a change in flight is undone first by the supervisor."""
     kind = kind_of(kind)
+    if kind == "FlagChange":
+        raise typer.BadParameter(
+            f"{name}: flag changes are the record of what was done; to stop one that waits, reject "
+            "it, to stop one in flight, set its policy's mode to Off"
+        )
     if not delete_resource(kind, name, store=open_state(state), clock=SystemClock()):
         raise typer.BadParameter(f"there is no {kind} called {name}")
     print(f"{kind.lower()}/{name} deleted")

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from specpilot.domain.changes import FlagChange, Slice
+from specpilot.domain.comparison import FULL
 from specpilot.domain.policy import Policy
 from specpilot.domain.ports import Ask
 from specpilot.domain.readings import Readings
 from specpilot.domain.targets import Replica, TargetState
 
-SLICES = 6
+SLICES = FULL
 """Slices in the stated analysis time: enough for an interval, each long enough for requests."""
 
 LAG = timedelta(seconds=1)

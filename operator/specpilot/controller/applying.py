@@ -4,15 +4,21 @@ import getpass
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from specpilot.controller.local_groups import group_of
+from specpilot.controller.local_registry import as_object
 from specpilot.domain.audit import AuditDraft
 from specpilot.domain.evaluation import CompiledRuleSet, RuleSetError
 from specpilot.domain.ports import Clock
 from specpilot.domain.rules import RuleSet
+from specpilot.fleets.local import LocalGroupError
 from specpilot.resources import (
     LOCAL_NAMESPACE,
     Document,
     Fault,
     ResourceError,
+    local_fleet_from,
+    policy_from,
+    read,
     rule_set_from,
 )
 from specpilot.store import RuleOwner, Store, UnitOfWork
@@ -47,6 +53,11 @@ def apply_documents(
             except RuleSetError as error:
                 faults.append(Fault(where=where, field="spec.rules", message=str(error)))
             rule_sets[document.metadata.name] = rule_set
+        elif document.kind == "LocalFleet":
+            try:
+                group_of(document.metadata.name, local_fleet_from(document))
+            except LocalGroupError as error:
+                faults.append(Fault(where=where, field="spec", message=str(error)))
         elif document.kind == "FlagChange":
             faults.append(
                 Fault(
@@ -127,3 +138,31 @@ def delete_resource(kind: str, name: str, *, store: Store, clock: Clock) -> bool
             at=clock.now(),
         )
     return True
+
+
+def dangling(store: Store) -> list[str]:
+    """Say which policies name something that is not there (yet): allowed, but rarely meant."""
+    found = []
+    with store.read() as unit:
+        names = {
+            kind: {r.name for r in unit.resources.list(kind=kind, namespace=LOCAL_NAMESPACE)}
+            for kind in ("LocalFleet", "RuleSet", "AlertChannel")
+        }
+        policies = unit.resources.list(kind="SpeculationPolicy", namespace=LOCAL_NAMESPACE)
+    for resource in policies:
+        policy = policy_from(read(as_object(resource)))
+        wanted = [("LocalFleet", "spec.target.name", policy.target.name)]
+        wanted += [("RuleSet", "spec.rules.ruleSet", policy.rule_set)]
+        wanted += [("AlertChannel", "spec.alerts", a.channel) for a in policy.alerts]
+        if policy.target.kind != "Local":
+            found.append(
+                f"policy {policy.ref.name}: spec.target.kind {policy.target.kind} is steered in a "
+                "cluster; on one machine write Local"
+            )
+            wanted = wanted[1:]
+        found += [
+            f"policy {policy.ref.name}: {field}: there is no {kind} called {name}"
+            for kind, field, name in wanted
+            if name not in names[kind]
+        ]
+    return found

@@ -1,13 +1,10 @@
-"""A cluster: policies, rule sets and channels from custom resources, answers into their status."""
+"""A cluster: policies and rule sets from custom resources, answers into their status."""
 
-import base64
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from specpilot.alerts import Channel
-from specpilot.controller.channels import SecretError, channel
 from specpilot.controller.registry import Condition, PolicyStatus
 from specpilot.controller.status_object import condition_object, status_object
 from specpilot.domain.audit import AuditDraft
@@ -17,7 +14,6 @@ from specpilot.domain.lifecycle import Decision
 from specpilot.domain.policy import Policy, PolicyRef
 from specpilot.domain.ports import Clock
 from specpilot.fleets.kubernetes import (
-    ALERT_CHANNELS,
     FLAG_CHANGES,
     POLICIES,
     RULE_SETS,
@@ -28,10 +24,7 @@ from specpilot.fleets.kubernetes import (
     StatusWriter,
     Watches,
 )
-from specpilot.fleets.kubernetes.request import SECRETS
-from specpilot.fleets.kubernetes.request import read as read_request
-from specpilot.resources import ResourceError, channel_from, policy_from, read, rule_set_from
-from specpilot.resources.alert_channel import SecretKeyRef
+from specpilot.resources import ResourceError, policy_from, read, rule_set_from
 from specpilot.store import RuleOwner, RuleSetOwnedError, Store
 
 log = logging.getLogger(__name__)
@@ -112,6 +105,13 @@ class ClusterRegistry:
         except ApiError as error:
             log.warning("status of policy %s could not be written: %s", ref, error)
 
+    def exists(self, policy: PolicyRef) -> bool:
+        """Whether this very policy is there, valid or not."""
+        obj = self._known(POLICIES, policy.namespace, policy.name)
+        if obj is None or obj["metadata"]["uid"] != policy.uid:
+            return False
+        return not obj["metadata"].get("deletionTimestamp")
+
     # --- flag changes
 
     def decision(self, change: FlagChange) -> Decision | None:
@@ -184,7 +184,7 @@ class ClusterRegistry:
                 in_force = unit.rules.latest(namespace=namespace, name=name)
             stays = f"\nversion {in_force.version} stays in force" if in_force else ""
             wanted = Condition(
-                type="Ready", status=False, reason="Invalid", message=f"{_faults(error)}{stays}"
+                type="Valid", status=False, reason="Invalid", message=f"{_faults(error)}{stays}"
             )
         else:
             in_force = version
@@ -221,41 +221,3 @@ def _managers(obj: Mapping[str, Any]) -> list[str]:
     """Who wrote the spec, as far as the API server tells."""
     fields = obj["metadata"].get("managedFields") or []
     return sorted({f["manager"] for f in fields if "f:spec" in (f.get("fieldsV1") or {})})
-
-
-class ClusterChannels(Mapping[str, Channel]):
-    """AlertChannel resources, with Secrets read when an alert is sent."""
-
-    def __init__(self, *, api: Api, watches: Watches) -> None:
-        self._api = api
-        self._watches = watches
-
-    def __getitem__(self, key: str) -> Channel:
-        namespace, _, name = key.partition("/")
-        obj = self._watches.store(ALERT_CHANNELS).get(namespace, name)
-        if obj is None:
-            raise KeyError(key)
-        try:
-            return channel(
-                channel_from(read(obj)), name=key, secret=lambda ref: self._secret(namespace, ref)
-            )
-        except ValueError as error:
-            log.warning("alert channel %s cannot be used: %s", key, error)
-            raise KeyError(key) from error
-
-    def _secret(self, namespace: str, ref: SecretKeyRef) -> str:
-        try:
-            found = self._api.send(read_request(SECRETS, namespace=namespace, name=ref.name))
-        except ApiError as error:
-            raise SecretError(f"secretKeyRef {ref.name}: {error}") from error
-        value = (found.get("data") or {}).get(ref.key)
-        if value is None:
-            raise SecretError(f"secretKeyRef {ref.name}: the Secret has no key {ref.key}")
-        return base64.b64decode(value).decode()
-
-    def __iter__(self) -> Iterator[str]:
-        objects = self._watches.store(ALERT_CHANNELS).all()
-        return iter([f"{o['metadata']['namespace']}/{o['metadata']['name']}" for o in objects])
-
-    def __len__(self) -> int:
-        return len(self._watches.store(ALERT_CHANNELS))

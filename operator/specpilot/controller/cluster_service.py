@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Self
 
 from specpilot.alerts import Dispatcher, make_client
-from specpilot.controller.cluster_registry import ClusterChannels, ClusterRegistry
+from specpilot.controller.cluster_channels import ClusterChannels
+from specpilot.controller.cluster_registry import ClusterRegistry
 from specpilot.controller.evaluator import Evaluator
 from specpilot.controller.parts import Parts
 from specpilot.controller.reconciler import Reconciler
@@ -173,9 +174,17 @@ class ClusterService:
                 recorder=Recorder(store=self._store, clock=clock),
                 clock=clock,
             )
+            channels = ClusterChannels(
+                api=self._api, watches=self._watches, store=self._store, clock=clock
+            )
+
+            def bring_in() -> None:
+                registry.sync_rule_sets()
+                channels.report()
+
             dispatcher = Dispatcher(
                 store=self._store,
-                channels=ClusterChannels(api=self._api, watches=self._watches),
+                channels=channels,
                 client=stack.enter_context(make_client()),
                 clock=clock,
             )
@@ -184,7 +193,7 @@ class ClusterService:
                     evaluator=Evaluator(parts),
                     reconciler=Reconciler(parts),
                     deliver=dispatcher.deliver_due,
-                    before_tick=registry.sync_rule_sets,
+                    before_tick=bring_in,
                     interval_s=options.interval_s,
                     pace_s=options.pace_s,
                 )

@@ -80,6 +80,14 @@ class LocalRegistry:
             )
         )
 
+    def exists(self, policy: PolicyRef) -> bool:
+        """Whether this very policy is there, valid or not."""
+        with self._store.read() as unit:
+            found = unit.resources.get(
+                kind="SpeculationPolicy", namespace=policy.namespace, name=policy.name
+            )
+        return found is not None and found.uid == policy.uid
+
     def decision(self, change: FlagChange) -> Decision | None:
         """Return what `specpilot approve` or `reject` left in the change's object."""
         with self._store.read() as unit:
@@ -111,28 +119,24 @@ class LocalRegistry:
                     unit.resources.put_status(**key, status=wanted)
 
     def publish_change(self, change: FlagChange, *, waiting_for: str) -> None:
-        """Write the change's object; what a person decided in it stays."""
+        """Write the change's object, when it has changed; what a person decided in it stays."""
         kind, namespace, name = "FlagChange", change.policy.namespace, change.id
-        with self._store.begin() as unit:
+        spec = flag_change_spec(change)
+        status = flag_change_status(change, waiting_for=waiting_for)
+        with self._store.read() as unit:
             stored = unit.resources.get(kind=kind, namespace=namespace, name=name)
-            decided = {
-                k: v
-                for k, v in (stored.spec if stored is not None else {}).items()
-                if k in {"decision", "decidedBy"}
-            }
+        if stored is not None:
+            spec |= {k: v for k, v in stored.spec.items() if k in {"decision", "decidedBy"}}
+            if stored.spec == spec and stored.status == status:
+                return
+        with self._store.begin() as unit:
+            now = unit.resources.get(kind=kind, namespace=namespace, name=name)
+            decided = now.spec if now is not None else {}
+            spec |= {k: v for k, v in decided.items() if k in {"decision", "decidedBy"}}
             unit.resources.apply(
-                kind=kind,
-                namespace=namespace,
-                name=name,
-                spec={**flag_change_spec(change), **decided},
-                at=self._clock.now(),
+                kind=kind, namespace=namespace, name=name, spec=spec, at=self._clock.now()
             )
-            unit.resources.put_status(
-                kind=kind,
-                namespace=namespace,
-                name=name,
-                status=flag_change_status(change, waiting_for=waiting_for),
-            )
+            unit.resources.put_status(kind=kind, namespace=namespace, name=name, status=status)
 
 
 class LocalChannels(Mapping[str, Channel]):

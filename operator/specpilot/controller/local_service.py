@@ -9,6 +9,7 @@ from typing import Self
 
 from specpilot.alerts import Dispatcher, make_client
 from specpilot.controller.evaluator import Evaluator
+from specpilot.controller.local_groups import group_of
 from specpilot.controller.local_registry import LocalChannels, LocalRegistry, as_object
 from specpilot.controller.parts import Parts
 from specpilot.controller.reconciler import Reconciler
@@ -16,40 +17,10 @@ from specpilot.controller.recorder import Recorder
 from specpilot.controller.runner import Runner, SystemClock
 from specpilot.domain.settings import Declared
 from specpilot.engines import arguments
-from specpilot.fleets.local import LocalFleet, LocalGroup, Supervision
+from specpilot.fleets.local import LocalFleet, Supervision
 from specpilot.resources import LOCAL_NAMESPACE, local_fleet_from, read
-from specpilot.store import Resource, Store
+from specpilot.store import Store
 from specpilot.telemetry import AutoTelemetry, ScrapeTelemetry
-
-
-def group_of(resource: Resource, *, supervision: Supervision, initial: Declared) -> LocalGroup:
-    """Make the group of processes a LocalFleet describes.
-
-    Raises:
-        ResourceError: The spec is not valid.
-        LocalGroupError: The command or a path cannot be used on this machine.
-    """
-    spec = local_fleet_from(read(as_object(resource)))
-    gateway = spec.gateway
-    return LocalGroup(
-        name=resource.name,
-        command=spec.command,
-        replicas=spec.replicas,
-        ports=spec.ports,
-        host=spec.host,
-        gateway_host=gateway.host if gateway else "127.0.0.1",
-        gateway_port=gateway.port if gateway else 0,
-        env=spec.env,
-        replica_env=spec.replica_env,
-        cwd=Path(spec.cwd),
-        start_timeout=spec.start_timeout.total_seconds(),
-        stop_grace=spec.stop_grace.total_seconds(),
-        drain=spec.drain.total_seconds(),
-        engine_version=spec.engine_version,
-        surge=spec.surge,
-        initial=initial,
-        supervision=supervision,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +65,8 @@ class LocalService:
             resources = unit.resources.list(kind="LocalFleet", namespace=LOCAL_NAMESPACE)
         groups = [
             group_of(
-                r,
+                r.name,
+                local_fleet_from(read(as_object(r))),
                 supervision=self.supervision,
                 initial=self.initial.get(r.name, Declared()),
             )

@@ -2,14 +2,12 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 
 from specpilot.controller.analysis import arms, make_slice, next_slice, slice_asks
 from specpilot.controller.gatekeeper import objection_to
 from specpilot.controller.parts import Parts
 from specpilot.controller.targets import observe
 from specpilot.domain.changes import (
-    ChangeKind,
     ChangeReason,
     FlagChange,
     Phase,
@@ -29,6 +27,10 @@ log = logging.getLogger(__name__)
 _DECIDED = frozenset({ChangeReason.APPROVED, ChangeReason.REJECTED})
 
 
+SHOWN = 10
+"""Newest changes that a new process shows again; older ones were shown by another."""
+
+
 class Reconciler:
     """Moves every open change one step, or says what it waits for."""
 
@@ -39,27 +41,41 @@ class Reconciler:
         self._registry = parts.registry
         self._recorder = parts.recorder
         self._clock = parts.clock
-        self._said: dict[str, str] = {}
+        self._caught_up = False
 
     def run(self) -> int:
         """Reconcile every open change once; return how many are still open."""
+        self._catch_up()
         with self._store.read() as uow:
             changes = uow.changes.open()
         if not changes:
-            self._said.clear()
             return 0
         policies = {p.ref.uid: p for p in self._registry.policies()}
         still_open = 0
         for change in changes:
+            policy = policies.get(change.policy.uid)
+            if policy is None and self._registry.exists(change.policy):
+                still_open += 1  # its spec is not valid just now: hold, as with all that is unknown
+                continue
             try:
-                after = self.reconcile(change, policies.get(change.policy.uid))
-                still_open += not after.phase.ended
+                still_open += not self.reconcile(change, policy).phase.ended
             except ConcurrentUpdateError:
                 still_open += 1  # moved on by another process: seen at the next run
             except Exception:  # one change's fault must not stop the others
                 still_open += 1
                 log.exception("change %s could not be reconciled", change.id)
         return still_open
+
+    def _catch_up(self) -> None:
+        """Show changes that ended when no process was there to show it any more."""
+        if self._caught_up:
+            return
+        with self._store.read() as uow:
+            newest = uow.changes.recent(limit=SHOWN)
+        for change in newest:
+            if change.phase.ended:
+                self._registry.publish_change(change, waiting_for="")
+        self._caught_up = True
 
     def reconcile(self, change: FlagChange, policy: Policy | None) -> FlagChange:
         """Take every step that is due, then bring the workload closer to what the phase asks."""
@@ -80,7 +96,7 @@ class Reconciler:
             self._act(change, policy.canary.replicas, state)
         elif not change.phase.ended:
             self._act(change, 1, state)
-        self._show(change, waiting_for)
+        self._registry.publish_change(change, waiting_for=waiting_for)
         return change
 
     def _mark_applied(self, change: FlagChange, state: TargetState) -> FlagChange:
@@ -167,24 +183,7 @@ class Reconciler:
             fields["decided_by"] = step.actor
         moved = self._recorder.step(change, step, policy, **fields)
         log.info("%s: %s -> %s: %s", change.id, change.phase, moved.phase, moved.message)
-        if moved.phase.ended:
-            self._remember_end(moved)
         return moved
-
-    def _remember_end(self, change: FlagChange) -> None:
-        """Note the flip; back off after a probe that lost. A probe cut short says nothing."""
-        with self._store.begin() as uow:
-            memory = uow.memory.get(change.policy.uid)
-            if change.phase is Phase.SUCCEEDED:
-                memory = replace(memory, last_flip=change.ended_at)
-            if change.kind is ChangeKind.PROBE and change.phase is not Phase.REJECTED:
-                lost = change.phase is Phase.ROLLED_BACK
-                memory = replace(
-                    memory,
-                    probes_lost=memory.probes_lost + 1 if lost else 0,
-                    last_probe_ended=change.ended_at,
-                )
-            uow.memory.put(change.policy.uid, memory)
 
     def _act(self, change: FlagChange, canary_replicas: int, state: TargetState) -> None:
         if state.problem is not None and state.problem.reason in {
@@ -199,9 +198,3 @@ class Reconciler:
             self._fleet.carry_out(wanted)
         except FleetError as error:
             log.warning("%s: %s; trying again", change.id, error)
-
-    def _show(self, change: FlagChange, waiting_for: str) -> None:
-        said = f"{change.phase}:{waiting_for}"
-        if self._said.get(change.id) != said:
-            self._said[change.id] = said
-            self._registry.publish_change(change, waiting_for=waiting_for)

@@ -1,7 +1,7 @@
-"""Writing a step: the change, its audit record and its alerts, in one transaction.
+"""Writing a step: the change, its audit record, its alerts and what is to be remembered of it.
 
-Either all three are there or none is. A step that another process already wrote fails on the
-revision of the change, and nothing of it is written twice.
+One transaction: either all of it is there or nothing is. A step that another process already wrote
+fails on the revision of the change, and nothing of it is written twice.
 """
 
 from dataclasses import replace
@@ -20,6 +20,7 @@ from specpilot.domain.changes import (
 )
 from specpilot.domain.policy import Event, Policy
 from specpilot.domain.ports import Clock
+from specpilot.domain.probing import after
 from specpilot.store import Store, UnitOfWork
 from specpilot.store.codec import change_to_plain, declared_to_plain, evidence_to_plain
 
@@ -86,6 +87,9 @@ class Recorder:
         moved = replace(advance(change, transition, now=self._clock.now()), **fields)
         with self._store.begin() as uow:
             stored = uow.changes.put(moved)
+            if stored.phase.ended:
+                uid = stored.policy.uid
+                uow.memory.put(uid, after(stored, uow.memory.get(uid)))
             self._write(
                 uow,
                 stored,

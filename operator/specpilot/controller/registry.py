@@ -63,6 +63,10 @@ class Registry(Protocol):
         """Return all valid policies, oldest first; invalid ones are answered by the registry."""
         ...
 
+    def exists(self, policy: PolicyRef) -> bool:
+        """Whether this very policy is there, valid or not."""
+        ...
+
     def decision(self, change: FlagChange) -> Decision | None:
         """Return a person's decision on a pending change, if there is one."""
         ...

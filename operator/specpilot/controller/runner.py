@@ -106,4 +106,9 @@ class Runner:
     def _late(self, event: JobEvent) -> None:
         if event.job_id == "tick":
             self.late_ticks += 1
-            log.warning("a tick is late: the one before took longer than %ss", self._interval_s)
+            if self.late_ticks & (self.late_ticks - 1) == 0:  # the 1st, 2nd, 4th, 8th ...
+                log.warning(
+                    "ticks take longer than %gs; %d skipped so far",
+                    self._interval_s,
+                    self.late_ticks,
+                )

@@ -16,13 +16,26 @@ from specpilot.domain.changes import Slice
 MIN_SLICES = 3
 """Fewest paired slices on which anything is claimed."""
 
-# One-sided 95 % quantiles of Student's t by degrees of freedom; beyond the table the normal's.
+FULL = 6
+"""Paired slices of a whole analysis. Before that the data are looked at again and again, so that a
+claim needs one-sided 99 % instead of 95 %; otherwise noise would be called a difference too often.
+"""
+
+# One-sided quantiles of Student's t by degrees of freedom; beyond the table the normal's.
+_T99 = (31.821, 6.965, 4.541, 3.747)
 _T95 = (
     6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771,
     1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725, 1.721, 1.717, 1.714, 1.711, 1.708, 1.706,
     1.703, 1.701, 1.699, 1.697,
 )  # fmt: skip
 _NORMAL95 = 1.645
+
+
+def _quantile(slices: int) -> float:
+    degrees = slices - 1
+    if slices < FULL:
+        return _T99[degrees - 1]
+    return _T95[degrees - 1] if degrees <= len(_T95) else _NORMAL95
 
 
 class Outcome(StrEnum):
@@ -41,8 +54,8 @@ class Ratio:
         signal: The signal.
         slices: Paired slices behind it.
         mean: Geometric mean of the ratios; NaN without slices.
-        low: Lower 95 % bound (one-sided).
-        high: Upper 95 % bound (one-sided).
+        low: Lower bound, one-sided 95 % (99 % before the analysis is whole).
+        high: Upper bound, likewise.
     """
 
     signal: str
@@ -72,8 +85,7 @@ def ratio(slices: Iterable[Slice], signal: str) -> Ratio:
     mean = statistics.fmean(logs)
     if len(logs) < MIN_SLICES:
         return Ratio(signal=signal, slices=len(logs), mean=math.exp(mean), low=0.0, high=math.inf)
-    quantile = _T95[len(logs) - 2] if len(logs) - 2 < len(_T95) else _NORMAL95
-    half = quantile * statistics.stdev(logs) / math.sqrt(len(logs))
+    half = _quantile(len(logs)) * statistics.stdev(logs) / math.sqrt(len(logs))
     return Ratio(
         signal=signal,
         slices=len(logs),

@@ -5,8 +5,10 @@ probe tries it on one replica, keeps it when it beats the others, and otherwise 
 before the next one.
 """
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
+from specpilot.domain.changes import ChangeKind, FlagChange, Phase
 from specpilot.domain.conditions import Truth
 from specpilot.domain.evaluation import Evaluation
 from specpilot.domain.memory import PolicyMemory
@@ -42,3 +44,21 @@ def contradicted(evaluation: Evaluation) -> str:
         if verdict.setting == OFF_NAME and verdict.truth is Truth.TRUE:
             return verdict.rule
     return ""
+
+
+def after(change: FlagChange, memory: PolicyMemory) -> PolicyMemory:
+    """Return what to remember when a change has ended.
+
+    A probe that lost makes the next one wait longer, one that won starts afresh; one that was cut
+    short says nothing about its setting.
+    """
+    if change.phase is Phase.SUCCEEDED:
+        memory = replace(memory, last_flip=change.ended_at)
+    if change.kind is not ChangeKind.PROBE or change.phase is Phase.ADVISED:
+        return memory
+    lost = memory.probes_lost
+    if change.phase is Phase.ROLLED_BACK:
+        lost += 1
+    elif change.phase is Phase.SUCCEEDED:
+        lost = 0
+    return replace(memory, probes_lost=lost, last_probe_ended=change.ended_at)

@@ -16,6 +16,7 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(
         alias_generator=to_camel,
+        allow_inf_nan=False,
         extra="forbid",
         frozen=True,
         strict=True,

@@ -5,6 +5,7 @@ the operator, so that a file means the same in both.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -14,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from specpilot.resources.alert_channel import AlertChannelSpec
-from specpilot.resources.base import API_VERSION, Strict
+from specpilot.resources.base import API_VERSION, SUBDOMAIN_PATTERN, Strict
 from specpilot.resources.flag_change import FlagChangeSpec
 from specpilot.resources.local_fleet import LocalFleetSpec
 from specpilot.resources.policy import PolicySpec
@@ -29,6 +30,9 @@ KINDS: Mapping[str, type[Strict]] = {
     "LocalFleet": LocalFleetSpec,
 }
 """Kinds and their specs."""
+
+_NAME = re.compile(SUBDOMAIN_PATTERN)
+_LONGEST_NAME = 253
 
 _TOP_LEVEL = ("apiVersion", "kind", "metadata", "spec", "status")
 
@@ -193,10 +197,31 @@ def _envelope_faults(
             hint = f"did you mean {near[0]}?" if near else "it may belong under spec"
             yield str(key), f"unknown field; {hint}"
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
-    if not isinstance(name, str) or not name:
-        yield "metadata.name", f"{name!r} is no name; write one in lower-case letters and dashes"
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+        yield (
+            "metadata.name",
+            f"{name!r} is no name; write one in lower-case letters, digits and dashes, at most 253",
+        )
+    if isinstance(metadata, Mapping):
+        yield from _metadata_faults(metadata)
     if "spec" not in content:
         yield "spec", "it is missing; add it"
+
+
+def _metadata_faults(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for key in ("labels", "annotations"):
+        found = metadata.get(key)
+        if found is not None and not _is_text_map(found):
+            yield f"metadata.{key}", f"{found!r} is no mapping of texts; write name: value"
+    generation = metadata.get("generation")
+    if generation is not None and not isinstance(generation, int):
+        yield "metadata.generation", f"{generation!r} is no number; remove it, it is counted"
+
+
+def _is_text_map(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(word, str) for pair in value.items() for word in pair
+    )
 
 
 def _metadata(content: Mapping[str, Any]) -> Metadata:
@@ -261,4 +286,7 @@ def _contents(text: str, *, source: str) -> list[object]:
         raise ResourceError(
             Fault(where=source or "text", field="", message=f"no YAML: {error}")
         ) from None
+    except RecursionError:
+        message = "it is nested too deeply to be read; no resource needs more than ten levels"
+        raise ResourceError(Fault(where=source or "text", field="", message=message)) from None
     return found

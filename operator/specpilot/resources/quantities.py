@@ -33,7 +33,10 @@ def parse_duration(value: object) -> timedelta:
     match value:
         case str() if value and (parts := _DURATION.fullmatch(value)):
             hours, minutes, seconds = (int(part or 0) for part in parts.groups())
-            return timedelta(hours=hours, minutes=minutes, seconds=seconds)
+            try:
+                return timedelta(hours=hours, minutes=minutes, seconds=seconds)
+            except OverflowError:
+                raise ValueError("it is longer than any clock runs; write less") from None
         case str():
             raise ValueError(f"write {_suggested(value)}")
         case int() | float() if not isinstance(value, bool):

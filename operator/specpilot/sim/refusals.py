@@ -31,7 +31,9 @@ def wrong_field(
     if version in catalogue.PYDANTIC:
         return _pydantic(owner, f"\n{key}\n  {reason}", kind=kind, value=value)
     if kind == UNEXPECTED:
-        return LaunchRefused(f"TypeError: {owner}.__init__() got an {_words(kind)} {key!r}")
+        return LaunchRefused(
+            f"TypeError: {owner}.__init__() got an unexpected keyword argument {key!r}"
+        )
     return LaunchRefused(f"ValueError: {key}: {reason} ({value!r}).")
 
 
@@ -61,7 +63,3 @@ def _pydantic(owner: str, text: str, *, kind: str, value: object) -> LaunchRefus
 
 def _headline(owner: str) -> str:
     return f"pydantic_core._pydantic_core.ValidationError: 1 validation error for {owner}"
-
-
-def _words(kind: str) -> str:
-    return kind.replace("_", " ")

@@ -80,6 +80,8 @@ def _problem(kind: Kind, value: object) -> tuple[str, str] | None:
         return "Input should be a valid string", "string_type"
     elif kind in (Kind.RATES, Kind.SCHEDULE) and not isinstance(value, list):
         return "Input should be a valid list", "list_type"
+    elif kind is Kind.SCHEDULE and _schedule_rows(value) is None:
+        return "Input should be rows of three integers", "tuple_type"
     return None
 
 
@@ -169,14 +171,16 @@ def _check_lookup(raw: Mapping[str, object], *, version: Version) -> None:
         )
 
 
-def read_schedule(rows: Sequence[object], *, depth: int) -> tuple[tuple[int, int], ...]:
+def read_schedule(
+    rows: Sequence[tuple[int, int, int]], *, depth: int
+) -> tuple[tuple[int, int], ...]:
     """Read ``[first, last, depth]`` by batch size as ``(first, depth)`` steps, as the scheduler.
 
     Depths are clamped to ``depth``. Only the first batch size of a range matters: gaps and the
     tail carry the previous depth forward. Without rows there is no schedule.
 
     Raises:
-        LaunchRefused: a row is not three integers; ranges overlap, or do not begin at 1.
+        LaunchRefused: ranges overlap, or do not begin at 1.
     """
 
     def refuse(reason: str) -> LaunchRefused:
@@ -184,7 +188,7 @@ def read_schedule(rows: Sequence[object], *, depth: int) -> tuple[tuple[int, int
 
     steps: list[tuple[int, int]] = []
     covered = 0
-    for first, last, wanted in sorted(_schedule_row(row) for row in rows):
+    for first, last, wanted in sorted(rows):
         if first < 1 or last < 1:
             raise refuse(f"Batch-size range {(first, last)} must be positive.")
         if first > last:
@@ -203,15 +207,16 @@ def read_schedule(rows: Sequence[object], *, depth: int) -> tuple[tuple[int, int
     return tuple(steps)
 
 
-def _schedule_row(row: object) -> tuple[int, int, int]:
-    numbers = [_as_int(item) for item in row] if isinstance(row, list | tuple) else []
-    match numbers:
-        case [int() as first, int() as last, int() as depth]:
-            return first, last, depth
-    raise LaunchRefused(
-        f"pydantic_core._pydantic_core.ValidationError: 1 validation error for {_OWNER}\n"
-        f"num_speculative_tokens_per_batch_size\n  {row!r} is not [first, last, depth]"
-    )
+def _schedule_rows(value: object) -> list[tuple[int, int, int]] | None:
+    """Read the rows of a schedule; None when one of them is not three integers."""
+    rows: list[tuple[int, int, int]] = []
+    for row in value if isinstance(value, list) else []:
+        match [_as_int(item) for item in row] if isinstance(row, list) else []:
+            case [int() as first, int() as last, int() as depth]:
+                rows.append((first, last, depth))
+            case _:
+                return None
+    return rows
 
 
 def choose_generation(
@@ -264,8 +269,8 @@ def resolve(
         )
     schedule: tuple[tuple[int, int], ...] = ()
     warnings: list[str] = []
-    rows = raw.get("num_speculative_tokens_per_batch_size")
-    if isinstance(rows, list):
+    rows = _schedule_rows(raw.get("num_speculative_tokens_per_batch_size"))
+    if rows:
         schedule = read_schedule(rows, depth=depth)
         dropped = _schedule_dropped(
             method, version=version, data_parallel_size=data_parallel_size, runner_v2=runner_v2

@@ -86,3 +86,45 @@ def test_a_fleet_named_on_the_command_line_is_checked_like_a_file(run: Run) -> N
     said = run("local", "--name", "chat", "--replicas", "0", "--", "vllm", "serve", "m", ok=False)
     assert "spec.replicas" in said
     assert "no LocalFleet yet" in run("get", "localfleets")
+
+
+HEAD = "apiVersion: specpilot.io/v1alpha1\nkind: RuleSet\nmetadata: {name: r}\n"
+RULE = "  rules: [{name: a, when: batch_size > 1, setting: 'off'}]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "reason"),
+    [
+        (b"", "no document", "an empty file is no success"),
+        (b"# nothing\n---\n", "no document", "nor is one with comments only"),
+        (b"caf\xe9: 1", "not UTF-8", "another encoding"),
+        (b"[" * 3000, "nested too deeply", "nesting without end"),
+        (HEAD.encode() + b"spec:\n  parameters: {x: .nan}\n" + RULE.encode(), "finite", "NaN"),
+        (HEAD.replace("r}", "r, labels: [a]}").encode() + b"spec:\n" + RULE.encode(),
+         "metadata.labels", "labels that are a list"),
+        (HEAD.replace("r}", "../../x}").encode() + b"spec:\n" + RULE.encode(),
+         "metadata.name", "a name that is a path"),
+        (HEAD.encode() + b"spec:\n"
+         + RULE.replace("'off'}", "'off', for: 99999999999999h}").encode(),
+         "longer than any clock", "a duration beyond all bounds"),
+    ],
+)  # fmt: skip
+def test_files_that_cannot_be_applied_say_why(
+    run: Run, tmp_path: Path, text: bytes, says: str, reason: str
+) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_bytes(text)
+    assert says in run("apply", "-f", str(path), ok=False), reason
+    assert "no RuleSet yet" in run("get", "rulesets"), reason
+
+
+def test_names_of_what_is_not_there_are_warned_about(run: Run) -> None:
+    text = EXAMPLE.read_text(encoding="utf-8").replace("ruleSet: hit-rate", "ruleSet: hitrate")
+    assert "there is no RuleSet called hitrate" in run("apply", "-f", "-", stdin=text)
+
+
+def test_a_fleet_that_cannot_run_here_is_refused_when_it_is_applied(run: Run) -> None:
+    text = EXAMPLE.read_text(encoding="utf-8").replace(
+        "--shutdown-timeout", "--spec-method=ngram, --shutdown-timeout"
+    )
+    assert "--spec-method" in run("apply", "-f", "-", stdin=text, ok=False)

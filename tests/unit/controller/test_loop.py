@@ -76,6 +76,9 @@ def test_killed_at_any_effect_it_ends_exactly_once(tmp_path: Path, dies_at: int)
     (change,) = world.changes()
     assert change.phase is Phase.SUCCEEDED
     assert world.phases(change.id) == FLIP, "one audit record a step"
+    assert world.registry.shown[change.id] == "Succeeded", "and it is shown as it ended"
+    with world.store.read() as unit:
+        assert unit.memory.get("u1").last_flip == change.ended_at
     assert {r.declared.setting for r in world.fleet.replicas.values()} == {"off"}
     with world.store.read() as unit:
         assert unit.audit.verify().ok
@@ -152,6 +155,17 @@ def test_a_policy_deleted_in_mid_flip_leaves_a_known_setting(world: World) -> No
     (change,) = world.changes()
     assert (change.phase, change.reason) == (Phase.ABORTED, ChangeReason.POLICY_DELETED)
     assert {r.declared.setting for r in world.fleet.replicas.values()} == {"ngram"}
+
+
+def test_a_policy_that_became_invalid_in_mid_flip_holds_it(world: World) -> None:
+    world.telemetry.batch = 40
+    world.run(20)
+    world.registry.invalid = True
+    world.run(60)
+    assert world.changes()[0].phase is Phase.ANALYSING
+    world.registry.invalid = False
+    world.run(300, until=lambda: ended(world))
+    assert world.changes()[0].phase is Phase.SUCCEEDED
 
 
 def test_the_later_of_two_policies_on_one_target_is_marked(world: World) -> None:

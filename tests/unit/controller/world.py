@@ -17,7 +17,7 @@ from specpilot.controller.recorder import Recorder
 from specpilot.controller.registry import PolicyStatus
 from specpilot.domain.changes import Extent, FlagChange, Intent
 from specpilot.domain.lifecycle import Decision
-from specpilot.domain.policy import Canary, Limits, Policy
+from specpilot.domain.policy import Canary, Limits, Policy, PolicyRef
 from specpilot.domain.ports import Ask, FleetError
 from specpilot.domain.readings import Reading, Readings, UnknownReason, unknown
 from specpilot.domain.rules import Rule, RuleSet
@@ -257,10 +257,16 @@ class FakeRegistry:
         self.extra: list[Policy] = []
         self.decisions: dict[str, Decision] = {}
         self.waiting: dict[str, str] = {}
+        self.shown: dict[str, str] = {}
+        self.invalid = False
+        """The policy is there but its spec is not valid."""
 
     def policies(self) -> Sequence[Policy]:
         own = [self._world.policy] if self._world.policy is not None else []
-        return [*own, *self.extra]
+        return [*([] if self.invalid else own), *self.extra]
+
+    def exists(self, policy: PolicyRef) -> bool:
+        return self._world.policy is not None and self._world.policy.ref == policy
 
     def decision(self, change: FlagChange) -> Decision | None:
         return self.decisions.get(change.id)
@@ -270,6 +276,8 @@ class FakeRegistry:
 
     def publish_change(self, change: FlagChange, *, waiting_for: str) -> None:
         self.waiting[change.id] = waiting_for
+        self.shown[change.id] = str(change.phase)
+        self._world.mortality.strike()
 
 
 class MortalFleet:

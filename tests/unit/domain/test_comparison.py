@@ -56,11 +56,13 @@ def test_either_view_suffices_when_the_other_is_silent() -> None:
     assert beats(still_running, margin=0.05)[0] is Outcome.YES
 
 
-def test_equal_arms_are_seldom_called_different() -> None:
-    """One-sided 95 %: of 400 comparisons of equal arms about 5 % may claim an increase."""
+def test_equal_arms_are_seldom_called_different_however_often_one_looks() -> None:
+    """Looked at after each slice from the third on, as an analysis is; few may claim anything."""
     rng = random.Random(7)
     false = 0
     for _ in range(400):
         noisy = slices(*[math.exp(rng.gauss(0, 0.2)) for _ in range(6)])
-        false += exceeds(ratio(noisy, "tpot_mean"), 1.0) is Outcome.YES
-    assert false / 400 < 0.09
+        false += any(
+            exceeds(ratio(noisy[:n], "tpot_mean"), 1.0) is Outcome.YES for n in range(3, 7)
+        )
+    assert false / 400 < 0.08, "one-sided 99 %, three times, then 95 % once"

@@ -58,7 +58,7 @@ CASES = [
          {"refused": "needs 0.24"}, "needs 0.24"),
     Case("a freeze window", GateReason.FROZEN, {"frozen": "frozen until Monday"}, "Monday"),
     Case("cooling down after a flip", GateReason.COOLDOWN,
-         {"history": [ended(Phase.SUCCEEDED, 5)]}, "300 s"),
+         {"history": [ended(Phase.SUCCEEDED, 5)]}, f"until {at(300):%Y-%m-%d %H:%M:%S}"),
     Case("cooled down", None, {"history": [ended(Phase.SUCCEEDED, 10)]}),
     Case("a rollback cools down too", GateReason.COOLDOWN,
          {"history": [ended(Phase.ROLLED_BACK, 5)]}),

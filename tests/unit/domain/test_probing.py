@@ -2,11 +2,14 @@
 
 from datetime import timedelta
 
+import pytest
+
+from specpilot.domain.changes import ChangeKind, Phase
 from specpilot.domain.memory import PolicyMemory
 from specpilot.domain.policy import Probe
-from specpilot.domain.probing import candidate, due_at
+from specpilot.domain.probing import after, candidate, due_at
 from specpilot.domain.settings import OFF, Setting
-from tests.unit.domain.builders import NGRAM, at, policy
+from tests.unit.domain.builders import NGRAM, at, change, policy
 
 PROBE = Probe(every=timedelta(minutes=45), back_off=2, longest=timedelta(hours=3))
 EAGLE = Setting(name="eagle3", method="eagle3", model="m", num_speculative_tokens=3)
@@ -40,3 +43,17 @@ def test_tries_the_setting_named_else_the_last_that_ran_else_the_first() -> None
     assert candidate(P, off(last_speculating="ngram")) == NGRAM
     assert candidate(P, off()) == EAGLE
     assert candidate(policy(settings={"off": OFF}), off()) is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "lost", "reason"),
+    [
+        (Phase.ROLLED_BACK, 3, "a probe that lost waits longer"),
+        (Phase.SUCCEEDED, 0, "one that won starts afresh"),
+        (Phase.ABORTED, 2, "one that was cut short says nothing"),
+    ],
+)
+def test_what_is_remembered_of_a_probe(phase: Phase, lost: int, reason: str) -> None:
+    ended = change(phase, kind=ChangeKind.PROBE, ended_at=at(9))
+    memory = after(ended, off(probes_lost=2))
+    assert (memory.probes_lost, memory.last_probe_ended) == (lost, at(9)), reason

@@ -298,6 +298,22 @@ class TestFaults:
         engine.faults = Faults()
         assert engine.begin_step(0.0) is not None
 
+    def test_a_step_that_begins_in_the_past_takes_nobody_who_came_later(self) -> None:
+        """A late driver makes up for lost time; no request may have waited less than nothing."""
+        engine = Engine(config_of())
+        early = add(engine, now=1.0)
+        late = add(engine, now=1.2)
+        assert engine.begin_step(1.1) is not None
+        engine.finish_step(1.15)
+        assert (early.generated, late.generated) == (1, 0)
+        finish(engine, now=1.2)
+        assert engine.stats.queue.count == 2
+        assert engine.stats.queue.total == pytest.approx(0.1)
+        assert engine.begin_step(1.0) is None
+        add(engine, now=9.0)
+        assert engine.begin_step(8.9) is None
+        assert engine.begin_step(9.0) is not None
+
     @pytest.mark.parametrize(
         ("changes", "says"),
         [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from specpilot.sim.drafts import repetitiveness
 from specpilot.sim.fleet import SimFleet
 from specpilot.sim.load.__main__ import main
-from specpilot.sim.load.client import ClientOptions, endpoints_of_file, send
+from specpilot.sim.load.client import ClientOptions, circulate, endpoints_of_file, send
 from specpilot.sim.load.records import Objective, Record, by_phase, quantile, summarise
 from specpilot.sim.load.workload import (
     Arrival,
@@ -293,6 +294,60 @@ class TestClient:
     def test_an_error_status_is_a_failure(self) -> None:
         records, _ = serve(burst(1, max_tokens=9000), replicas=1)
         assert (records[0].status, records[0].error) == (400, "HTTP 400")
+
+    def test_a_closed_loop_keeps_so_many_in_flight(self) -> None:
+        busy, most = 0, 0
+        seen: list[Record] = []
+        asked = iter(burst(10))
+
+        async def answer(request: httpx.Request) -> httpx.Response:
+            nonlocal busy, most
+            if request.url.path == "/health":
+                return httpx.Response(200)
+            busy += 1
+            most = max(most, busy)
+            await asyncio.sleep(0.01)
+            busy -= 1
+            choice = {"finish_reason": "length"}
+            return httpx.Response(
+                200, json={"choices": [choice], "usage": {"completion_tokens": 8}}
+            )
+
+        asyncio.run(
+            circulate(
+                lambda: next(asked, None),
+                clients=3,
+                endpoints=lambda: ["http://a:1"],
+                on_record=seen.append,
+                transport=httpx.MockTransport(answer),
+            )
+        )
+        assert most == 3
+        assert len(seen) == 10
+        assert all(record.ok and record.latency > 0 for record in seen)
+        assert seen[-1].arrival.at > seen[0].arrival.at, "sent when the last one had ended"
+
+    def test_a_request_may_state_its_temperature(self) -> None:
+        bodies: list[dict[str, Any]] = []
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            if request.url.path == "/health":
+                return httpx.Response(200)
+            bodies.append(json.loads(request.content))
+            return httpx.Response(500)
+
+        schedule = [
+            replace(each, temperature=t) for each, t in zip(burst(2), (0.0, None), strict=True)
+        ]
+        asyncio.run(
+            send(
+                schedule,
+                endpoints=lambda: ["http://a:1"],
+                options=ClientOptions(sampling={"temperature": 0.7}),
+                transport=httpx.MockTransport(answer),
+            )
+        )
+        assert [body["temperature"] for body in bodies] == [0.0, 0.7]
 
     def test_endpoints_come_from_a_file_that_is_read_anew(self, tmp_path: Path) -> None:
         path = tmp_path / "endpoints"

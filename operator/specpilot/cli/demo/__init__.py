@@ -59,16 +59,23 @@ def demo(
     """Show the main job live: readings, verdicts, flips with canary, probes, audit, alerts."""
     console = Console(width=None if Console().is_terminal else 140)
     with backstage(lambda webhook: documents(webhook=webhook), name="demo") as stage:
-        outcome, picture = _run(console, stage, seed=seed)
+        outcome, picture, late = _run(console, stage, seed=seed)
     console.print(summary(outcome))
     if svg is not None:
         recorder = Console(record=True, width=132, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
         recorder.print(draw(picture))
         recorder.save_svg(str(svg), title="make demo")
-    conclude(console, outcome.recorded, outcome.as_plain(), outcome.missing(), json_path=json_path)
+    conclude(
+        console,
+        outcome.recorded,
+        outcome.as_plain(),
+        outcome.missing(),
+        json_path=json_path,
+        late_ticks=late,
+    )
 
 
-def _run(console: Console, stage: Backstage, *, seed: int) -> tuple[Outcome, Frame]:
+def _run(console: Console, stage: Backstage, *, seed: int) -> tuple[Outcome, Frame, int]:
     setting = Setting(
         name="ngram",
         method="ngram",
@@ -104,7 +111,8 @@ def _run(console: Console, stage: Backstage, *, seed: int) -> tuple[Outcome, Fra
             frame = _frame(stage, service, load_)
             show(frame)
         outcome = outcome_of(stage.recorded(), traffic=load_)
-    return outcome, picture
+        late = service.runner.late_ticks
+    return outcome, picture, late
 
 
 @contextmanager

@@ -75,6 +75,7 @@ def conclude(
     missing: Sequence[str],
     *,
     json_path: Path | None,
+    late_ticks: int = 0,
 ) -> None:
     """Say what came of it, for people and, if asked, for machines.
 
@@ -86,6 +87,11 @@ def conclude(
     console.print(f"\nThe database stays at {recorded.database}", highlight=False)
     for words in missing:
         console.print(f"[red]did not happen:[/red] {words}")
+    if missing and late_ticks:
+        console.print(
+            f"{late_ticks} evaluations were late: this machine was busy with something else, "
+            "and the demo's clock does not wait. Try again when it is idle."
+        )
     if missing:
         raise typer.Exit(1)
     console.print("[green]Everything that was promised happened.[/green]")

@@ -228,7 +228,7 @@ class GroupSupervisor:
                     _log.info("%s: replaced by setting %r", slot.id, declared.setting)
                     slot.replace(declared, now=now)
                 case Keep():
-                    _log.info("%s: kept with setting %r", slot.id, slot.assigned.setting)
+                    _log.info("%s: kept with setting %r", slot.id, assigned[step.index].setting)
                     slot.keep(now=now)
         self._wake.set()
 
