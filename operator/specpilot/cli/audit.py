@@ -7,7 +7,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from specpilot.cli.state import StateDir, open_state
+from specpilot.cli.state import StateDir, existing_state
+from specpilot.cli.tables import add_row
 from specpilot.domain.audit import AuditRecord
 
 app = typer.Typer(help="Read and verify the audit log.", no_args_is_help=True)
@@ -31,8 +32,9 @@ def audit_table(records: list[AuditRecord], *, title: str = "Audit log") -> Tabl
     for column in ("#", "time", "change", "step", "by", "why"):
         table.add_column(column, overflow="fold")
     for r in records:
-        table.add_row(
-            str(r.seq),
+        add_row(
+            table,
+            r.seq,
             f"{r.at:%Y-%m-%d %H:%M:%S}",
             r.draft.change_id.rsplit("-", 1)[-1] or r.draft.policy,
             r.draft.action,
@@ -51,7 +53,7 @@ def list_records(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """Show the newest records, oldest first."""
-    store = open_state(state)
+    store = existing_state(state)
     with store.read() as unit:
         found = unit.audit.records(
             change_id=change or None, policy=policy or None, limit=limit, newest_first=True
@@ -72,7 +74,7 @@ def verify(
     ] = "",
 ) -> None:
     """Walk the chain; exits 1 when a record was altered, removed or put in."""
-    store = open_state(state)
+    store = existing_state(state)
     with store.read() as unit:
         result = unit.audit.verify(known_head=known_head)
     print(f"{result.message}: {result.records} records, head {result.head}")

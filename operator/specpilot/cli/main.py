@@ -81,5 +81,11 @@ def main() -> None:
     try:
         app()
     except EXPECTED as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_words(error)}", file=sys.stderr)
         sys.exit(1)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

@@ -11,7 +11,8 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from specpilot.cli.state import StateDir, open_state
+from specpilot.cli.state import StateDir, existing_state, open_state
+from specpilot.cli.tables import add_row
 from specpilot.controller.applying import apply_documents, dangling, delete_resource
 from specpilot.controller.local_registry import as_object
 from specpilot.controller.runner import SystemClock
@@ -101,7 +102,7 @@ def get(
 ) -> None:
     """Show resources, as `kubectl get` does in a cluster."""
     kind = kind_of(kind)
-    found = _resources(open_state(state), kind, name)
+    found = _resources(existing_state(state), kind, name)
     if output:
         objects = [{**as_object(r), "status": r.status} for r in found]
         if output == "json":
@@ -117,7 +118,7 @@ def get(
     for column in columns:
         table.add_column(column.upper())
     for resource in found:
-        table.add_row(resource.name, *(str(_dig(resource, path)) for path in columns.values()))
+        add_row(table, resource.name, *(_dig(resource, path) for path in columns.values()))
     Console().print(table if found else f"no {kind} yet; `specpilot apply -f FILE` makes one")
 
 
@@ -155,7 +156,7 @@ def _dig(resource: Resource, path: str) -> Any:
 
 def explain(name: Annotated[str, typer.Argument(help="Policy.")], state: StateDir) -> None:
     """Say why a policy does what it does, or why nothing happens."""
-    (resource,) = _resources(open_state(state), "SpeculationPolicy", name)
+    (resource,) = _resources(existing_state(state), "SpeculationPolicy", name)
     status: dict[str, Any] = dict(resource.status)
     console = Console()
     if not status:
@@ -166,12 +167,13 @@ def explain(name: Annotated[str, typer.Argument(help="Policy.")], state: StateDi
             console.print(f"{field:8} {status[field]}", highlight=False, markup=False)
     table = Table("condition", "status", "reason", "message", show_edge=False, box=None)
     for condition in status.get("conditions", []):
-        table.add_row(*(condition[k] for k in ("type", "status", "reason", "message")))
+        add_row(table, *(condition[k] for k in ("type", "status", "reason", "message")))
     console.print(table)
     table = Table("signal", "value", "unit", "count", show_edge=False, box=None)
     for reading in status.get("readings", []):
         value = reading.get("value")
-        table.add_row(
+        add_row(
+            table,
             reading["signal"],
             f"Unknown ({reading.get('reason')})" if value is None else f"{value:g}",
             reading.get("unit", ""),
@@ -192,13 +194,13 @@ def delete(
             f"{name}: flag changes are the record of what was done; to stop one that waits, reject "
             "it, to stop one in flight, set its policy's mode to Off"
         )
-    if not delete_resource(kind, name, store=open_state(state), clock=SystemClock()):
+    if not delete_resource(kind, name, store=existing_state(state), clock=SystemClock()):
         raise typer.BadParameter(f"there is no {kind} called {name}")
     print(f"{kind.lower()}/{name} deleted")
 
 
 def _decide(change: str, answer: Answer, state: Path) -> None:
-    store = open_state(state)
+    store = existing_state(state)
     with store.begin() as unit:
         found = unit.resources.get(kind="FlagChange", namespace=LOCAL_NAMESPACE, name=change)
         if found is None:

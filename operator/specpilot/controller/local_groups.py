@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from specpilot.domain.settings import Declared
-from specpilot.fleets.local import LocalGroup, Supervision
+from specpilot.fleets.local import LocalGroup, LocalGroupError, Supervision
 from specpilot.resources import LocalFleetSpec
 
 
@@ -17,8 +17,31 @@ def group_of(
     """Make the group of processes a LocalFleet describes.
 
     Raises:
-        LocalGroupError: The command or a path cannot be used on this machine.
+        LocalGroupError: The command or a path cannot be used on this machine; names the fleet.
     """
+    try:
+        return _group(name, spec, supervision or Supervision(), initial or Declared())
+    except LocalGroupError as error:
+        words = str(error)
+        for internal, field in _FIELDS.items():
+            words = words.replace(internal, field)
+        raise LocalGroupError(f"LocalFleet {name}: {words}") from error
+
+
+_FIELDS = {
+    "gateway_port": "gateway.port",
+    "gateway_host": "gateway.host",
+    "replica_env": "replicaEnv",
+    "start_timeout": "startTimeout",
+    "stop_grace": "stopGrace",
+    "engine_version": "engineVersion",
+}
+"""Names of the group's fields, as the resource has them."""
+
+
+def _group(
+    name: str, spec: LocalFleetSpec, supervision: Supervision, initial: Declared
+) -> LocalGroup:
     gateway = spec.gateway
     return LocalGroup(
         name=name,
@@ -36,6 +59,6 @@ def group_of(
         drain=spec.drain.total_seconds(),
         engine_version=spec.engine_version,
         surge=spec.surge,
-        initial=initial or Declared(),
-        supervision=supervision or Supervision(),
+        initial=initial,
+        supervision=supervision,
     )

@@ -28,11 +28,12 @@ def conditions(
 ) -> tuple[Condition, ...]:
     """Return Ready and everything it is made of, so that `kubectl describe` explains itself."""
     problem = state.problem
+    failing = "; ".join(f"{r.id}: {r.failure}" for r in state.live() if r.failure)
     target = Condition(
         type="TargetReady",
         status=problem is None,
-        reason=str(problem.reason) if problem else "Found",
-        message=problem.message if problem else state.rolling,
+        reason=str(problem.reason) if problem else "ReplicasFailing" if failing else "Found",
+        message=problem.message if problem else failing or state.rolling,
     )
     blind = evaluation is None or evaluation.blind
     metrics = Condition(
@@ -58,7 +59,7 @@ def conditions(
         type="Ready",
         status=broken is None,
         reason=broken.reason if broken else "Steering",
-        message=broken.message if broken else f"mode {policy.mode}",
+        message=broken.message if broken else failing or f"mode {policy.mode}",
     )
     rules = Condition(type="RulesValid", status=True, reason="Compiled")
     return (ready, target, metrics, rules, progressing, held)

@@ -67,6 +67,11 @@ class Ratio:
     def __str__(self) -> str:
         if not self.slices:
             return f"{self.signal}: no slice has both arms"
+        if self.slices < MIN_SLICES:
+            return (
+                f"{self.signal} canary/control {self.mean:.3f} "
+                f"(in {self.slices} slices, too few to tell)"
+            )
         return (
             f"{self.signal} canary/control {self.mean:.3f} "
             f"({self.low:.3f} to {self.high:.3f}, {self.slices} slices)"

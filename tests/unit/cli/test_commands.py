@@ -1,6 +1,7 @@
 """The command line on the embedded store: what a user types and reads."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 
 from specpilot.cli.main import app
 from specpilot.resources import ResourceError
+from specpilot.store import Store
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "local.yaml"
 
@@ -71,13 +73,15 @@ def test_explain_says_when_nothing_was_evaluated_yet(run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "says", "reason"),
     [
-        (("get", "specpols"), "no such kind", "a kind that is none lists the kinds"),
-        (("explain", "nobody"), "there is none", "a name that is none lists the names"),
+        (("get", "specpolls"), "no such kind", "a kind that is none lists the kinds"),
+        (("explain", "nobody"), "there is chat", "a name that is none lists the names"),
         (("approve", "nothing"), "there is no flag change nothing", "approving what is not there"),
         (("local",), "begin with", "starting with nothing applied says how to begin"),
     ],
 )
 def test_mistakes_get_a_remedy(run: Run, words: tuple[str, ...], says: str, reason: str) -> None:
+    if words[0] != "local":
+        run("apply", "-f", str(EXAMPLE))
     said = run(*words, ok=False)
     assert says in " ".join(said.replace("│", " ").split()), f"{reason}: {said}"
 
@@ -128,3 +132,31 @@ def test_a_fleet_that_cannot_run_here_is_refused_when_it_is_applied(run: Run) ->
         "--shutdown-timeout", "--spec-method=ngram, --shutdown-timeout"
     )
     assert "--spec-method" in run("apply", "-f", "-", stdin=text, ok=False)
+
+
+def test_brackets_in_what_an_engine_said_are_shown_as_they_are(run: Run) -> None:
+    run("apply", "-f", str(EXAMPLE))
+    said = "exit 1; last line of log: [type=value_error] [/INST]"
+    url = f"sqlite:///{run.state / 'specpilot.sqlite'}"
+    with closing(Store.open(url)) as store, store.begin() as unit:
+        unit.resources.put_status(
+            kind="SpeculationPolicy",
+            namespace="local",
+            name="chat",
+            status={"verdict": said, "mode": "Auto"},
+        )
+    shown = " ".join(run("get", "specpol").split())
+    assert "[type=value_error]" in shown
+    assert "[/INST]" in shown
+    assert said in run("explain", "chat")
+
+
+@pytest.mark.parametrize(
+    "words", [("get", "specpol"), ("explain", "chat"), ("audit", "verify"), ("approve", "x")]
+)
+def test_reading_where_nothing_was_ever_written_is_a_mistake(
+    run: Run, words: tuple[str, ...]
+) -> None:
+    said = " ".join(run(*words, ok=False).replace("│", " ").split())
+    assert "is --state right?" in said
+    assert not (run.state / "specpilot.sqlite").exists()

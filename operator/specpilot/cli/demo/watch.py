@@ -15,6 +15,7 @@ from specpilot.alerts.messages import title
 from specpilot.cli.audit import audit_table
 from specpilot.cli.demo.receiver import Receiver
 from specpilot.cli.demo.recorded import Recorded
+from specpilot.cli.tables import add_row
 from specpilot.controller.local_service import LocalService
 from specpilot.domain.changes import ChangeKind, FlagChange, Phase
 from specpilot.domain.targets import TargetRef
@@ -188,7 +189,8 @@ def record_tables(recorded: Recorded) -> RenderableType:
     for column in ("event", "change", "message"):
         alerts.add_column(column, overflow="fold")
     for alert in recorded.delivered:
-        alerts.add_row(
+        add_row(
+            alerts,
             str(alert.get("event", "")),
             f"{_setting(alert.get('from'))} -> {_setting(alert.get('to'))}",
             str(alert.get("message", "")),

@@ -4,6 +4,7 @@ It is told what to run (`replace`, `keep`) and moves on a little with each `tick
 given; it waits for nothing. So it can be tried out without processes and without time passing.
 """
 
+import logging
 import signal
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -21,6 +22,9 @@ from specpilot.fleets.local.routing import Router
 from specpilot.fleets.local.spec import LocalGroup
 
 _SIGNALLED = 128
+
+
+_log = logging.getLogger(__name__)
 
 
 class Process(Protocol):
@@ -258,6 +262,7 @@ class Slot:
         self._fault = f"{what}, restart {self._restarts} in {delay:g} s" + (
             f"; last line of log: {last_line}" if last_line else ""
         )
+        _log.warning("%s: %s", self.id, self._fault)
 
     # Steps.
 
