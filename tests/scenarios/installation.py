@@ -149,7 +149,7 @@ def installed(cluster: Cluster, *, values: Mapping[str, str]) -> Iterator[Instal
 def images(cluster: Cluster) -> None:
     """What stands for the images: the checkout's own operator, and simulated engines."""
     cluster.images.add(
-        "ghcr.io/specpilot/specpilot:",
+        "specpilot/specpilot:",
         entrypoint=[str(Path(sys.executable).with_name("specpilot"))],
     )
     for version in ("0.32.0", "0.9.1"):
