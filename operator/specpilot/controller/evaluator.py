@@ -34,7 +34,7 @@ from specpilot.domain.rules import RuleSetVersion
 from specpilot.domain.settings import UNRECOGNISED, Declared, Setting
 from specpilot.domain.targets import Replica, TargetState
 from specpilot.engines import render
-from specpilot.store import TargetBusyError
+from specpilot.store import StoreError, TargetBusyError
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +94,8 @@ class Evaluator:
                     in_flight.get(policy.target.key),
                     now=now,
                 )
+            except StoreError:
+                raise  # the next policy would fare no better
             except Exception:  # one policy's fault must not stop the others
                 log.exception("policy %s could not be evaluated", policy.ref)
         changed = {u: m for u, m in after.items() if memories.get(u) != m}

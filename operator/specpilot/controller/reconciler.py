@@ -19,7 +19,7 @@ from specpilot.domain.policy import Policy
 from specpilot.domain.ports import Ask, FleetError
 from specpilot.domain.readings import Readings
 from specpilot.domain.targets import TargetProblem, TargetState
-from specpilot.store import ConcurrentUpdateError
+from specpilot.store import ConcurrentUpdateError, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +61,8 @@ class Reconciler:
                 still_open += not self.reconcile(change, policy).phase.ended
             except ConcurrentUpdateError:
                 still_open += 1  # moved on by another process: seen at the next run
+            except StoreError:
+                raise  # the next change would fare no better
             except Exception:  # one change's fault must not stop the others
                 still_open += 1
                 log.exception("change %s could not be reconciled", change.id)

@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +14,8 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from specpilot.controller.evaluator import Evaluator
 from specpilot.controller.reconciler import Reconciler
+from specpilot.domain.ports import FleetError
+from specpilot.store import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +62,7 @@ class Runner:
         self._interval_s = interval_s
         self._pace_s = pace_s
         self._lock = threading.Lock()
+        self._trouble: dict[str, str] = {}
         self.late_ticks = 0
         """Ticks that were skipped because the one before had not ended."""
         self._scheduler = BackgroundScheduler(
@@ -76,7 +80,7 @@ class Runner:
             ("deliver", self._deliver, self._pace_s),
         ):
             self._scheduler.add_job(
-                job,
+                partial(self._guarded, name, job),
                 "interval",
                 id=name,
                 seconds=seconds,
@@ -93,6 +97,18 @@ class Runner:
         trace: TracebackType | None,
     ) -> None:
         self._scheduler.shutdown(wait=True)
+
+    def _guarded(self, name: str, job: Callable[[], object]) -> None:
+        """Run a job; a database or fleet that is away is said once, not at every try."""
+        try:
+            job()
+        except (StoreError, FleetError) as error:
+            if self._trouble.get(name) != str(error):
+                self._trouble[name] = str(error)
+                log.warning("%s: %s; trying again", name, error)
+        else:
+            if self._trouble.pop(name, None) is not None:
+                log.info("%s: works again", name)
 
     def _tick(self) -> None:
         with self._lock:
