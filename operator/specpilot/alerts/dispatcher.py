@@ -22,6 +22,8 @@ from specpilot.alerts.channels import Channel
 from specpilot.alerts.sending import TIMEOUT_S, Outcome, send
 from specpilot.domain.ports import Clock
 
+log = logging.getLogger(__name__)
+
 
 class Item(Protocol):
     """An alert as the outbox gives it."""
@@ -217,7 +219,9 @@ class Dispatcher:
                     latency_s=outcome.latency_s,
                 )
                 return "delivered"
+            why = outcome.error or f"it answered {outcome.status}"
             if outcome.final or attempt >= self._backoff.attempts:
+                log.error("alert to %s given up after %d tries: %s", item.channel, attempt, why)
                 unit.outbox.dead(
                     item.id,
                     at=now,
@@ -229,6 +233,12 @@ class Dispatcher:
                 return "dead"
             wait = self._backoff.wait(
                 attempt=attempt, retry_after=outcome.retry_after, rng=self._rng
+            )
+            log.warning(
+                "alert to %s not delivered: %s; again in %.0f s",
+                item.channel,
+                why,
+                wait.total_seconds(),
             )
             unit.outbox.failed(
                 item.id,

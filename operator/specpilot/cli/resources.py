@@ -3,6 +3,7 @@
 import getpass
 import json
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -162,6 +163,8 @@ def explain(name: Annotated[str, typer.Argument(help="Policy.")], state: StateDi
     if not status:
         console.print("not evaluated yet: is `specpilot local` running?")
         return
+    if age := _age(status):
+        console.print(age, highlight=False, markup=False)
     for field in ("mode", "active", "desired", "phase", "change", "verdict", "message"):
         if status.get(field):
             console.print(f"{field:8} {status[field]}", highlight=False, markup=False)
@@ -180,6 +183,20 @@ def explain(name: Annotated[str, typer.Argument(help="Policy.")], state: StateDi
             str(reading.get("count", "")),
         )
     console.print(table)
+
+
+STALE_AFTER = timedelta(minutes=1)
+
+
+def _age(status: dict[str, Any]) -> str:
+    """Say so when what is shown is old: a status is a fact only while somebody keeps it."""
+    times = [datetime.fromisoformat(r["at"]) for r in status.get("readings", []) if r.get("at")]
+    if not times or (old := SystemClock().now() - max(times)) < STALE_AFTER:
+        return ""
+    return (
+        f"as of {max(times):%Y-%m-%d %H:%M:%S} UTC, {old.total_seconds() / 60:.0f} min ago: "
+        "no newer numbers; is `specpilot local` running?"
+    )
 
 
 def delete(

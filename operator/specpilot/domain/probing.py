@@ -15,6 +15,8 @@ from specpilot.domain.memory import PolicyMemory
 from specpilot.domain.policy import Policy
 from specpilot.domain.settings import OFF_NAME, Setting
 
+_STEEPEST, _MOST_DOUBLINGS = 1000.0, 50
+
 
 def candidate(policy: Policy, memory: PolicyMemory) -> Setting | None:
     """The setting a probe would try: the one named, else the last that ran, else the first."""
@@ -30,7 +32,9 @@ def due_at(policy: Policy, memory: PolicyMemory) -> datetime | None:
     """When the next probe is due; None when there will be none as things stand."""
     if policy.probe is None or memory.active != OFF_NAME or memory.active_since is None:
         return None
-    wait = policy.probe.every.total_seconds() * policy.probe.back_off**memory.probes_lost
+    # The limit is reached long before; the exponent is bounded because floats are.
+    factor = min(policy.probe.back_off, _STEEPEST) ** min(memory.probes_lost, _MOST_DOUBLINGS)
+    wait = policy.probe.every.total_seconds() * factor
     span = timedelta(seconds=min(wait, policy.probe.longest.total_seconds()))
     return max(memory.active_since, memory.last_probe_ended or memory.active_since) + span
 

@@ -1,5 +1,6 @@
 """When a probe is due, and what it tries."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -29,6 +30,12 @@ def test_backs_off_after_each_probe_lost_up_to_the_longest() -> None:
         (due_at(P, off(probes_lost=n, last_probe_ended=at(0))) or at(0)) - at(0) for n in range(4)
     ]
     assert waits == [timedelta(minutes=m) for m in (45, 90, 180, 180)]
+
+
+@pytest.mark.parametrize("factor", [2.0, 100.0, 1e300])
+def test_a_target_that_stays_off_for_years_goes_on_being_probed(factor: float) -> None:
+    steep = replace(P, probe=replace(PROBE, back_off=factor))
+    assert due_at(steep, off(probes_lost=100_000, last_probe_ended=at(0))) == at(3 * 3600)
 
 
 def test_never_while_something_else_runs_or_probes_are_disabled() -> None:
