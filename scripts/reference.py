@@ -34,7 +34,7 @@ WORDS: dict[str, str] = {
     "Cooldown": "the last change ended less than limits.cooldown ago",
     "RecentlyFailed": "the setting was rolled back; it waits, twice as long after each failure",
     "BudgetSpent": "limits.flipsPerHour or flipsPerDay is used up",
-    "NeedsDowntime": "the only replica would have to stop before the new one starts",
+    "NeedsDowntime": "a canary cannot start without fewer serving than the strategy allows",
     # targets
     "NotFound": "there is no such workload",
     "UnsupportedKind": "workloads of this kind are not supported",

@@ -195,16 +195,18 @@ def _budget(p: Proposal) -> Objection | None:
 
 
 def _downtime(p: Proposal) -> Objection | None:
-    lone = p.state.desired_replicas <= 1
-    if lone and not p.state.can_add_replica and not p.policy.allow_downtime:
-        return Objection(
-            reason=GateReason.NEEDS_DOWNTIME,
-            message=(
-                "the only replica would have to stop before the new one can start; "
-                "set rollout.allowDowntime: true to accept that, or make room for a second one"
-            ),
-        )
-    return None
+    if p.state.can_add_replica or p.policy.allow_downtime:
+        return None
+    what = (
+        "the only replica would have to stop before the new one can start"
+        if p.state.desired_replicas <= 1
+        else "a canary cannot start without fewer replicas serving than the workload's strategy "
+        "allows: it stops all of them first, or no node has room for one more"
+    )
+    return Objection(
+        reason=GateReason.NEEDS_DOWNTIME,
+        message=f"{what}; set rollout.allowDowntime: true to accept that, or make room",
+    )
 
 
 GATES: tuple[Callable[[Proposal], Objection | None], ...] = (

@@ -100,8 +100,8 @@ class TargetState:
             of it in mid-flip is an edit by somebody else.
         rolling: Words when replicas are being replaced or scaled, "" at rest.
         halted: The roll is held after its first replicas (a paused Deployment, a partition).
-        can_add_replica: Whether a canary can come up beside the others without lowering the
-            number that serve; with one replica this decides about downtime.
+        can_add_replica: Whether a canary can come up without fewer replicas serving than the
+            workload's own strategy allows; without that a change means downtime.
         engine_version: The engine's version as text, "" when not known.
         progress_deadline_s: The workload's own limit for a replica to become ready, 0 for none.
     """

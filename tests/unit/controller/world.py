@@ -173,7 +173,7 @@ class FakeFleet:
             user_template=self.template,
             rolling=f"{len(wrong)} to go" if wrong and not held else "",
             halted=held,
-            can_add_replica=False,
+            can_add_replica=len(live) > 1,
             engine_version="0.32.0",
         )
 

@@ -86,6 +86,8 @@ CASES = [
          {"history": [ended(Phase.ROLLED_BACK, m, kind=ChangeKind.PROBE) for m in (15, 30, 45)]}),
     Case("the only replica would have to stop", GateReason.NEEDS_DOWNTIME,
          {"state": state(OLD, replica("a", OLD), can_add_replica=False)}, "allowDowntime"),
+    Case("a strategy that stops all at once, or no room for one more", GateReason.NEEDS_DOWNTIME,
+         {"state": replace(TWO, can_add_replica=False)}, "stops all of them first"),
     Case("... which the user accepts", None,
          {"state": state(OLD, replica("a", OLD), can_add_replica=False),
           "policy": policy(allow_downtime=True)}),

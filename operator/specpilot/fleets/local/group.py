@@ -154,7 +154,8 @@ class GroupSupervisor:
                 user_template=spec.template,
                 rolling="; ".join(self._rolling()),
                 halted=self._halted(),
-                can_add_replica=spec.surge,
+                # One of several may be missing while it is replaced; the only one may not.
+                can_add_replica=spec.surge or spec.replicas > 1,
                 engine_version=self._engine_version(),
                 progress_deadline_s=spec.start_timeout,
             )
