@@ -5,8 +5,10 @@ import pytest
 pytest_plugins = ["tests.cluster.fixtures"]
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of the cluster on one worker: it is started once, and shared."""
+    """Give the tests of the cluster two workers: each starts one cluster, and shares it."""
     for item in items:
         if item.get_closest_marker("cluster"):
-            item.add_marker(pytest.mark.xdist_group("cluster"))
+            scenario = "scenarios" in item.path.parts
+            item.add_marker(pytest.mark.xdist_group("scenarios" if scenario else "cluster"))
