@@ -120,7 +120,10 @@ def get(
         table.add_column(column.upper())
     for resource in found:
         add_row(table, resource.name, *(_dig(resource, path) for path in columns.values()))
-    Console().print(table if found else f"no {kind} yet; `specpilot apply -f FILE` makes one")
+    how = "one appears when a rule or a probe asks for a change"
+    if kind != "FlagChange":
+        how = "`specpilot apply -f FILE` makes one"
+    Console().print(table if found else f"no {kind} yet; {how}")
 
 
 COLUMNS: dict[str, dict[str, str]] = {

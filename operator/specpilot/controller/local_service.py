@@ -18,6 +18,7 @@ from specpilot.controller.runner import Runner, SystemClock
 from specpilot.domain.settings import Declared
 from specpilot.engines import arguments
 from specpilot.fleets.local import LocalFleet, Supervision
+from specpilot.fleets.local.state import GroupLock
 from specpilot.resources import LOCAL_NAMESPACE, local_fleet_from, read
 from specpilot.store import Store
 from specpilot.telemetry import AutoTelemetry, ScrapeTelemetry
@@ -73,6 +74,10 @@ class LocalService:
             for r in resources
         ]
         with ExitStack() as stack:
+            # One loop a database: a second one would judge targets that it does not supervise.
+            lock = GroupLock(self.state_dir / "supervisor.lock", group=str(self.state_dir))
+            lock.acquire()
+            stack.callback(lock.release)
             self.fleet = stack.enter_context(
                 LocalFleet(groups, state_dir=self.state_dir, clock=clock, arguments=_arguments)
             )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from specpilot.domain.evaluation import CompiledRuleSet, RuleSetError
 from specpilot.domain.policy import Policy
 from specpilot.domain.rules import RuleSetVersion
-from specpilot.store import Store
+from specpilot.store import RuleOwner, Store
 
 
 class Rulebook:
@@ -30,6 +30,12 @@ class Rulebook:
                     name=policy.rule_set,
                     version=policy.rule_version,
                 )
+            )
+            owner = uow.rules.owner(namespace=policy.ref.namespace, name=policy.rule_set)
+        if version is not None and owner is RuleOwner.NOBODY:
+            raise RuleSetError(
+                f"spec.rules.ruleSet: the rule set {policy.rule_set} was deleted; "
+                "apply it again, or name another one"
             )
         if version is None:
             pinned = "" if policy.rule_version is None else f" version {policy.rule_version}"

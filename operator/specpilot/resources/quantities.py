@@ -22,6 +22,9 @@ _UNIT_WORDS = re.compile(
 _HOURS = {"d": 24, "w": 24 * 7}
 
 
+_LONGEST = timedelta(days=366)
+
+
 def parse_duration(value: object) -> timedelta:
     """Read `90s`, `5m`, `1h30m`, `62h`.
 
@@ -33,10 +36,10 @@ def parse_duration(value: object) -> timedelta:
     match value:
         case str() if value and (parts := _DURATION.fullmatch(value)):
             hours, minutes, seconds = (int(part or 0) for part in parts.groups())
-            try:
-                return timedelta(hours=hours, minutes=minutes, seconds=seconds)
-            except OverflowError:
-                raise ValueError("it is longer than any clock runs; write less") from None
+            total = hours * 3600 + minutes * 60 + seconds
+            if total > _LONGEST.total_seconds():
+                raise ValueError("it is longer than a year; write less")
+            return timedelta(seconds=total)
         case str():
             raise ValueError(f"write {_suggested(value)}")
         case int() | float() if not isinstance(value, bool):

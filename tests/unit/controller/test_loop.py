@@ -11,6 +11,7 @@ from specpilot.domain.changes import ChangeKind, ChangeReason, Phase
 from specpilot.domain.lifecycle import Answer, Decision
 from specpilot.domain.policy import AlertRoute, Event, Mode, PolicyRef, Probe
 from specpilot.domain.settings import Declared
+from specpilot.store import RuleOwner
 from tests.unit.controller.world import World
 
 FLIP = ["Canary", "Analysing", "Promoting", "Watching", "Succeeded"]
@@ -166,6 +167,17 @@ def test_a_policy_that_became_invalid_in_mid_flip_holds_it(world: World) -> None
     world.registry.invalid = False
     world.run(300, until=lambda: ended(world))
     assert world.changes()[0].phase is Phase.SUCCEEDED
+
+
+def test_a_deleted_rule_set_decides_nothing_any_more(world: World) -> None:
+    with world.store.begin() as unit:
+        unit.rules.release(namespace="local", name="hit-rate", owner=RuleOwner.FILE)
+    world.telemetry.batch = 40
+    world.run(60)
+    assert world.changes() == []
+    ready = next(c for c in world.status().conditions if c.type == "Ready")
+    assert (ready.status, ready.reason) == (False, "RulesInvalid")
+    assert "was deleted" in ready.message
 
 
 def test_the_later_of_two_policies_on_one_target_is_marked(world: World) -> None:
