@@ -77,9 +77,11 @@ def _scores(frame: Frame) -> RenderableType:
             "" if share is None else f"{share:.0%}",
             Text("█" * width, style=style),
         )
-    if frame.watched.alerts:
-        table.add_row(Text("alerts", style="dim"), Text(frame.watched.alerts[-1]), "", "")
-    return table
+    if not frame.watched.alerts:
+        return table
+    newest = Text("alert         ", style="dim")
+    newest.append(frame.watched.alerts[-1], style="not dim")
+    return Group(table, Text(), newest)
 
 
 def summary(outcome: Outcome) -> RenderableType:
