@@ -54,7 +54,7 @@ def real_engine(directory: Path) -> Subject:
         serve=(str(install.executable(directory)), "serve", str(install.model(directory, "tiny"))),
         draft=str(install.model(directory, "mid-draft")),
         arguments=(*COMMON, "--dtype=float32", "--enforce-eager", "--num-gpu-blocks-override=256"),
-        patience=300.0,
+        patience=900.0,
     )
 
 

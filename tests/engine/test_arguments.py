@@ -19,7 +19,7 @@ from tests.engine.argument_table import ROWS, STARTED, Row, write_files
 from tests.engine.metrics import scrape
 from tests.engine.servers import Subject, started
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

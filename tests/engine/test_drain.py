@@ -14,7 +14,7 @@ import pytest
 from tests.engine.metrics import scrape
 from tests.engine.servers import MODEL_NAME, Server, Subject, deadline, started
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 TOKENS = 1900
 """Long enough to be in flight for seconds on either subject."""

@@ -18,7 +18,7 @@ from specpilot.cli.demo_vllm.story import STEPS, Moment, perform
 from specpilot.domain.changes import Phase
 from tests.engine.servers import Subject
 
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = pytest.mark.timeout(2700)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_rejected_drafts_switch_speculation_off(steered: Engine, tmp_path: Path)
 
     moments: list[Moment] = []
     with backstage(applied, name="flip", parent=tmp_path) as stage:
-        outcome = perform(stage, steered, steps=STEPS[:2], within=1200, show=moments.append)
+        outcome = perform(stage, steered, steps=STEPS[:2], within=2400, show=moments.append)
 
     last = moments[-1].watched
     assert outcome.missing() == ["a probe switched it on again"], last

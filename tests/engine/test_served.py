@@ -21,7 +21,7 @@ from tests.engine.argument_table import scheduled
 from tests.engine.metrics import Family, scrape
 from tests.engine.servers import CONTEXT, MODEL_NAME, Server, Subject, deadline, started
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 DEPTH = 4
 QUIET, BUSY = 8, 16
