@@ -17,7 +17,7 @@ LEAST_LENGTH = 1.5
 """Tokens a drafted step must gain. Measured: 3.2 on repetitive prompts, 1.1 on random ones."""
 
 START_TIMEOUT_S = 900
-"""Half a minute is usual; a machine that has to read the libraries from a slow disk takes minutes."""
+"""Half a minute is usual; a machine that reads the libraries from a slow disk takes minutes."""
 
 MAX_INCREASE = "30%"
 """Of the time per token. Two servers on a core each swing by more than 15 % against each other when
