@@ -1,6 +1,6 @@
 """Custom resources are written whole, and only when that changes something."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,38 +13,12 @@ from specpilot.domain.targets import TargetRef
 from specpilot.fleets.kubernetes import (
     FLAG_CHANGES,
     ApiError,
-    Condition,
     FlagChangeMirror,
     Resource,
     StatusWriter,
-    conditions,
 )
 from specpilot.fleets.kubernetes.flagchanges import POLICY_UID_LABEL, decision_of
-from tests.unit.fleets_kubernetes.fakes import NOW, Object, Reply, Seen, serve
-
-READY = Condition(type="Ready", status=True, reason="Found", message="all well", generation=3)
-
-
-def test_a_condition_says_when_it_came_to_be_so() -> None:
-    [first] = conditions([READY], previous=[], now=NOW)
-    assert first == {
-        "type": "Ready",
-        "status": "True",
-        "reason": "Found",
-        "message": "all well",
-        "observedGeneration": 3,
-        "lastTransitionTime": "2026-11-29T12:00:00Z",
-    }
-    later = NOW + timedelta(hours=1)
-    other = Condition(type="Ready", status=True, reason="Other", generation=4)
-    [same] = conditions([other], previous=[first], now=later)
-    assert same["lastTransitionTime"] == first["lastTransitionTime"]
-    assert (same["reason"], same["observedGeneration"]) == ("Other", 4)
-    for status, text in ((False, "False"), (None, "Unknown")):
-        turned = Condition(type="Ready", status=status, reason="Gone")
-        [changed] = conditions([turned], previous=[first], now=later)
-        assert changed["status"] == text
-        assert changed["lastTransitionTime"] == "2026-11-29T13:00:00Z"
+from tests.unit.fleets_kubernetes.fakes import Object, Reply, Seen, serve
 
 
 def accept(seen: Seen, reply: Reply) -> None:

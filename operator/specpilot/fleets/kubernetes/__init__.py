@@ -18,7 +18,7 @@ from specpilot.fleets.kubernetes.request import (
     Resource,
 )
 from specpilot.fleets.kubernetes.source import Cached, Live
-from specpilot.fleets.kubernetes.status import Condition, StatusWriter, conditions
+from specpilot.fleets.kubernetes.status import StatusWriter
 from specpilot.fleets.kubernetes.versions import ask_engine
 from specpilot.fleets.kubernetes.watch import Pace, WatchState
 from specpilot.fleets.kubernetes.watches import Watches
@@ -33,7 +33,6 @@ __all__ = [
     "Api",
     "ApiError",
     "Cached",
-    "Condition",
     "DeploymentFleet",
     "Elector",
     "FlagChangeMirror",
@@ -46,6 +45,5 @@ __all__ = [
     "WatchState",
     "Watches",
     "ask_engine",
-    "conditions",
     "connect",
 ]
