@@ -63,9 +63,113 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .Values.database.url .Values.database.existingSecret.name -}}
 {{- fail "database: give the URL once, either in url or in existingSecret" -}}
 {{- end -}}
-{{- if and .Values.prometheus.tokenSecret.name (not .Values.prometheus.url) -}}
-{{- fail "prometheus.tokenSecret: there is no prometheus.url that it belongs to; add one" -}}
+{{- include "specpilot.checkPrometheus" .Values.prometheus -}}
 {{- end -}}
+
+{{- define "specpilot.checkPrometheus" -}}
+{{- $auth := .basicAuth -}}
+{{- $tls := .tls -}}
+{{- $tlsUsed := or $tls.caSecret.name $tls.caConfigMap.name $tls.clientCertSecret.name $tls.insecureSkipVerify -}}
+{{- if not .url -}}
+{{- if or .bearerTokenSecret.name $auth.username $auth.passwordSecret.name $tlsUsed .headers .headersFrom -}}
+{{- fail "prometheus: there is no prometheus.url that the other values belong to; add one" -}}
+{{- end -}}
+{{- end -}}
+{{- if and $auth.username (not $auth.passwordSecret.name) -}}
+{{- fail "prometheus.basicAuth: username has no password; add passwordSecret.name" -}}
+{{- end -}}
+{{- if and $auth.passwordSecret.name (not $auth.username) -}}
+{{- fail "prometheus.basicAuth: passwordSecret belongs to no user; add username" -}}
+{{- end -}}
+{{- if and .bearerTokenSecret.name $auth.username -}}
+{{- fail "prometheus: bearerTokenSecret and basicAuth exclude each other; keep one" -}}
+{{- end -}}
+{{- if and $tlsUsed (not (hasPrefix "https://" .url)) -}}
+{{- fail "prometheus.tls: prometheus.url does not use TLS; write https://, or drop prometheus.tls" -}}
+{{- end -}}
+{{- if and $tls.caSecret.name $tls.caConfigMap.name -}}
+{{- fail "prometheus.tls: name the authority once, either in caSecret or in caConfigMap" -}}
+{{- end -}}
+{{- if and $tls.insecureSkipVerify (or $tls.caSecret.name $tls.caConfigMap.name) -}}
+{{- fail "prometheus.tls: an authority is never used with insecureSkipVerify: true; drop one" -}}
+{{- end -}}
+{{- $seen := dict -}}
+{{- range $name, $_ := .headers -}}{{- $_ := set $seen (lower $name) true -}}{{- end -}}
+{{- range .headersFrom -}}
+{{- if hasKey $seen (lower .header) -}}
+{{- fail (printf "prometheus.headersFrom: %s is given twice; keep one" .header) -}}
+{{- end -}}
+{{- $_ := set $seen (lower .header) true -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "specpilot.prometheusDirectory" -}}/etc/specpilot/prometheus{{- end -}}
+
+{{/* Variables that say how to reach the Prometheus; secrets as names of files. */}}
+{{- define "specpilot.prometheusEnv" -}}
+{{- $dir := include "specpilot.prometheusDirectory" . -}}
+{{- with .Values.prometheus }}
+{{- if .url }}
+- {name: SPECPILOT_PROMETHEUS_URL, value: {{ .url | quote }}}
+{{- end }}
+{{- if .bearerTokenSecret.name }}
+- {name: SPECPILOT_PROMETHEUS_BEARER_TOKEN_FILE, value: {{ $dir }}/token}
+{{- end }}
+{{- if .basicAuth.username }}
+- {name: SPECPILOT_PROMETHEUS_USERNAME, value: {{ .basicAuth.username | quote }}}
+- {name: SPECPILOT_PROMETHEUS_PASSWORD_FILE, value: {{ $dir }}/password}
+{{- end }}
+{{- if or .tls.caSecret.name .tls.caConfigMap.name }}
+- {name: SPECPILOT_PROMETHEUS_CA_FILE, value: {{ $dir }}/ca.crt}
+{{- end }}
+{{- if .tls.clientCertSecret.name }}
+- {name: SPECPILOT_PROMETHEUS_CERT_FILE, value: {{ $dir }}/tls.crt}
+- {name: SPECPILOT_PROMETHEUS_KEY_FILE, value: {{ $dir }}/tls.key}
+{{- end }}
+{{- if .tls.insecureSkipVerify }}
+- {name: SPECPILOT_PROMETHEUS_INSECURE_SKIP_VERIFY, value: "true"}
+{{- end }}
+{{- with .headers }}
+- name: SPECPILOT_PROMETHEUS_HEADERS # the kubelet reads $( as a variable, and $$( as text
+  value: |-
+    {{- range $name, $value := . }}
+    {{ $name }}: {{ $value | replace "$(" "$$(" }}
+    {{- end }}
+{{- end }}
+{{- with .headersFrom }}
+- name: SPECPILOT_PROMETHEUS_HEADER_FILES
+  value: |-
+    {{- range . }}
+    {{ .header }}: {{ $dir }}/headers/{{ .header }}
+    {{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Sources of the volume with the files of the Prometheus; empty when there are none. */}}
+{{- define "specpilot.prometheusSources" -}}
+{{- with .Values.prometheus }}
+{{- with .bearerTokenSecret }}{{- if .name }}
+- secret: {name: {{ .name }}, items: [{key: {{ .key | quote }}, path: token}]}
+{{- end }}{{- end }}
+{{- with .basicAuth.passwordSecret }}{{- if .name }}
+- secret: {name: {{ .name }}, items: [{key: {{ .key | quote }}, path: password}]}
+{{- end }}{{- end }}
+{{- with .tls.caSecret }}{{- if .name }}
+- secret: {name: {{ .name }}, items: [{key: {{ .key | quote }}, path: ca.crt}]}
+{{- end }}{{- end }}
+{{- with .tls.caConfigMap }}{{- if .name }}
+- configMap: {name: {{ .name }}, items: [{key: {{ .key | quote }}, path: ca.crt}]}
+{{- end }}{{- end }}
+{{- with .tls.clientCertSecret }}{{- if .name }}
+- secret:
+    name: {{ .name }}
+    items: [{key: {{ .certKey | quote }}, path: tls.crt}, {key: {{ .keyKey | quote }}, path: tls.key}]
+{{- end }}{{- end }}
+{{- range .headersFrom }}
+- secret: {name: {{ .secret.name }}, items: [{key: {{ .secret.key | quote }}, path: headers/{{ .header }}}]}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{/* What Specpilot may do with the objects of a namespace. Secrets: only `get`, only by name. */}}

@@ -10,6 +10,7 @@ from typing import Annotated
 import platformdirs
 import typer
 
+from specpilot.cli import prometheus
 from specpilot.cli.state import database_url
 from specpilot.controller.cluster_service import ClusterOptions, ClusterService
 from specpilot.controller.metrics import registry
@@ -30,12 +31,16 @@ def operator(
     namespaces: Annotated[
         str, typer.Option(envvar="SPECPILOT_NAMESPACES", help="Comma-separated; empty: all.")
     ] = "",
-    prometheus_url: Annotated[
-        str, typer.Option(envvar="SPECPILOT_PROMETHEUS_URL", help="Empty: direct scrape only.")
-    ] = "",
-    prometheus_token_file: Annotated[
-        Path | None, typer.Option(envvar="SPECPILOT_PROMETHEUS_TOKEN_FILE", help="Bearer token.")
-    ] = None,
+    prometheus_url: prometheus.Url = "",
+    prometheus_bearer_token_file: prometheus.BearerTokenFile = None,
+    prometheus_username: prometheus.Username = "",
+    prometheus_password_file: prometheus.PasswordFile = None,
+    prometheus_ca_file: prometheus.CaFile = None,
+    prometheus_cert_file: prometheus.CertFile = None,
+    prometheus_key_file: prometheus.KeyFile = None,
+    prometheus_insecure_skip_verify: prometheus.Insecure = False,
+    prometheus_headers: prometheus.Headers = "",
+    prometheus_header_files: prometheus.HeaderFiles = "",
     interval: Annotated[
         float, typer.Option(envvar="SPECPILOT_INTERVAL", help="Seconds between evaluations.")
     ] = 15.0,
@@ -61,6 +66,18 @@ def operator(
 ) -> None:
     """Run the operator until SIGTERM. Several replicas elect a leader; the others stand by."""
     logging.getLogger().setLevel(logging.INFO)
+    server = prometheus.prometheus_server(
+        url=prometheus_url,
+        bearer_token_file=prometheus_bearer_token_file,
+        username=prometheus_username,
+        password_file=prometheus_password_file,
+        ca_file=prometheus_ca_file,
+        cert_file=prometheus_cert_file,
+        key_file=prometheus_key_file,
+        insecure_skip_verify=prometheus_insecure_skip_verify,
+        headers=prometheus_headers,
+        header_files=prometheus_header_files,
+    )
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -69,8 +86,7 @@ def operator(
     api = connect(in_cluster=IN_CLUSTER.exists(), field_manager=field_manager)
     options = ClusterOptions(
         namespaces=tuple(n.strip() for n in namespaces.split(",") if n.strip()),
-        prometheus_url=prometheus_url,
-        prometheus_token_file=prometheus_token_file,
+        prometheus=server,
         interval_s=interval,
         scrape_interval_s=scrape_interval,
         lease_namespace=lease_namespace,

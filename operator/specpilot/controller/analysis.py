@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from specpilot.controller.wanted import wanted_signals
 from specpilot.domain.changes import FlagChange, Slice
 from specpilot.domain.comparison import FULL
 from specpilot.domain.policy import Policy
@@ -13,8 +14,8 @@ from specpilot.domain.targets import Replica, TargetState
 SLICES = FULL
 """Slices in the stated analysis time: enough for an interval, each long enough for requests."""
 
-LAG = timedelta(seconds=1)
-"""A slice is asked for only when the samples of its end can have been taken."""
+LEAST_LAG = timedelta(seconds=1)
+"""A slice is asked for only when the samples of its end are in."""
 
 
 def arms(change: FlagChange, state: TargetState) -> tuple[tuple[Replica, ...], ...]:
@@ -25,15 +26,23 @@ def arms(change: FlagChange, state: TargetState) -> tuple[tuple[Replica, ...], .
 
 
 def next_slice(
-    change: FlagChange, policy: Policy, *, now: datetime
+    change: FlagChange, policy: Policy, *, lag_s: float, now: datetime
 ) -> tuple[datetime, datetime] | None:
-    """Bounds of the next slice that is over; None when it is not over yet."""
+    """Bounds of the next slice that is over; None when it is not over yet.
+
+    Args:
+        change: The change under analysis.
+        policy: Its policy.
+        lag_s: Seconds after a moment in which telemetry has its numbers.
+        now: The present.
+    """
+    lag = max(LEAST_LAG, timedelta(seconds=lag_s))
     length = policy.canary.analysis / SLICES
     start = change.slices[-1].end if change.slices else change.phase_since + policy.warm_up
     # After a stop of the operator the slices missed are skipped: telemetry may not reach back.
-    missed = max(0, int((now - LAG - start) / length) - 1)
+    missed = max(0, int((now - lag - start) / length) - 1)
     start += missed * length
-    return (start, start + length) if start + length + LAG <= now else None
+    return (start, start + length) if start + length + lag <= now else None
 
 
 def slice_asks(
@@ -50,6 +59,7 @@ def slice_asks(
             end=bounds[1],
             warm_up_s=policy.warm_up.total_seconds(),
             source=policy.source,
+            signals=wanted_signals(policy, None),
         )
         for name, replicas in (("canary", canary), ("control", control))
         if replicas

@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -33,6 +32,7 @@ from specpilot.fleets.kubernetes import (
 )
 from specpilot.store import Store
 from specpilot.telemetry import AutoTelemetry, PrometheusTelemetry, ScrapeTelemetry
+from specpilot.telemetry.connection import PrometheusServer
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +43,7 @@ class ClusterOptions:
 
     Attributes:
         namespaces: Where it works; empty means everywhere.
-        prometheus_url: The Prometheus that scrapes the engines; "" means direct scrape only.
-        prometheus_token_file: File with its bearer token, None for none.
+        prometheus: The Prometheus that scrapes the engines; None means direct scrape only.
         interval_s: Seconds between evaluations.
         pace_s: Seconds between looks at open changes.
         scrape_interval_s: Seconds between direct scrapes of a replica.
@@ -54,8 +53,7 @@ class ClusterOptions:
     """
 
     namespaces: tuple[str, ...] = ()
-    prometheus_url: str = ""
-    prometheus_token_file: Path | None = None
+    prometheus: PrometheusServer | None = None
     interval_s: float = 15.0
     pace_s: float = 1.0
     scrape_interval_s: float = 5.0
@@ -152,13 +150,12 @@ class ClusterService:
                 ScrapeTelemetry(clock=clock, interval_s=options.scrape_interval_s)
             )
             prometheus = None
-            if options.prometheus_url:
-                prometheus = PrometheusTelemetry(
-                    url=options.prometheus_url,
-                    clock=clock,
-                    bearer_token_file=options.prometheus_token_file,
+            if options.prometheus:
+                prometheus = stack.enter_context(
+                    PrometheusTelemetry(
+                        server=options.prometheus, clock=clock, interval_s=options.interval_s
+                    )
                 )
-                stack.callback(prometheus.close)
             registry = ClusterRegistry(
                 api=self._api, watches=self._watches, store=self._store, clock=clock
             )

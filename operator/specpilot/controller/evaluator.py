@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 from specpilot.controller.gatekeeper import objection_to
 from specpilot.controller.parts import Parts
@@ -17,6 +18,7 @@ from specpilot.controller.registry import PolicyStatus
 from specpilot.controller.rulebook import Rulebook
 from specpilot.controller.status import conditions, duplicate, phase_word, without_rules
 from specpilot.controller.targets import active_setting, in_force, observe
+from specpilot.controller.wanted import wanted_signals
 from specpilot.domain.changes import (
     ChangeKind,
     ChangeReason,
@@ -24,7 +26,7 @@ from specpilot.domain.changes import (
     Phase,
     Transition,
 )
-from specpilot.domain.evaluation import Evaluation, RuleSetError
+from specpilot.domain.evaluation import CompiledRuleSet, Evaluation, RuleSetError
 from specpilot.domain.gates import GateReason, Objection
 from specpilot.domain.memory import PolicyMemory
 from specpilot.domain.policy import Event, Mode, Policy
@@ -49,6 +51,9 @@ def remember_active(memory: PolicyMemory, active: Setting, *, now: datetime) -> 
     if not active.is_off and active.name != UNRECOGNISED:
         memory = replace(memory, last_speculating=active.name)
     return memory
+
+
+_Rules: TypeAlias = tuple[RuleSetVersion, CompiledRuleSet]
 
 
 class Evaluator:
@@ -79,8 +84,18 @@ class Evaluator:
             memories = uow.memory.get_many([p.ref.uid for p in mine])
             in_flight = {c.target.key: c for c in uow.changes.open()}
         self._telemetry.track([r for s in states.values() for r in s.live()])
+        rules = {p.ref.uid: self._rules(p) for p in mine}
         answers = self._telemetry.collect(
-            [_ask(p, states[p.ref.uid], in_flight.get(p.target.key), now=now) for p in mine]
+            [
+                _ask(
+                    p,
+                    states[p.ref.uid],
+                    in_flight.get(p.target.key),
+                    signals=wanted_signals(p, _compiled(rules[p.ref.uid])),
+                    now=now,
+                )
+                for p in mine
+            ]
         )
         after: dict[str, PolicyMemory] = {}
         for policy in mine:
@@ -92,6 +107,7 @@ class Evaluator:
                     answers.get(uid, Readings()),
                     memories.get(uid, PolicyMemory()),
                     in_flight.get(policy.target.key),
+                    found=rules[uid],
                     now=now,
                 )
             except StoreError:
@@ -103,6 +119,12 @@ class Evaluator:
             with self._store.begin() as uow:
                 uow.memory.put_many(changed)
 
+    def _rules(self, policy: Policy) -> _Rules | RuleSetError:
+        try:
+            return self._rulebook.get(policy)
+        except RuleSetError as error:
+            return error
+
     def _evaluate(
         self,
         policy: Policy,
@@ -111,13 +133,13 @@ class Evaluator:
         memory: PolicyMemory,
         in_flight: FlagChange | None,
         *,
+        found: _Rules | RuleSetError,
         now: datetime,
     ) -> PolicyMemory:
-        try:
-            version, rules = self._rulebook.get(policy)
-        except RuleSetError as error:
-            self._registry.publish(without_rules(policy, str(error)))
+        if isinstance(found, RuleSetError):
+            self._registry.publish(without_rules(policy, str(found)))
             return memory
+        version, rules = found
         label = f"{version.rule_set.name}@{version.version}"
         if memory.rules != label:
             memory = replace(memory, rules=label, pending={})
@@ -318,7 +340,18 @@ def _deciding(version: RuleSetVersion, evaluation: Evaluation | None) -> str:
     return f"{version.rule_set.name}@{version.version}/{evaluation.winner.rule}"
 
 
-def _ask(policy: Policy, state: TargetState, in_flight: FlagChange | None, *, now: datetime) -> Ask:
+def _compiled(found: _Rules | RuleSetError) -> CompiledRuleSet | None:
+    return None if isinstance(found, RuleSetError) else found[1]
+
+
+def _ask(
+    policy: Policy,
+    state: TargetState,
+    in_flight: FlagChange | None,
+    *,
+    signals: frozenset[str],
+    now: datetime,
+) -> Ask:
     replicas: Sequence[Replica] = [r for r in state.arm(in_force(state, in_flight)) if r.ready]
     return Ask(
         key=policy.ref.uid,
@@ -328,6 +361,7 @@ def _ask(policy: Policy, state: TargetState, in_flight: FlagChange | None, *, no
         end=now,
         warm_up_s=policy.warm_up.total_seconds(),
         source=policy.source,
+        signals=signals,
     )
 
 

@@ -7,6 +7,7 @@ from specpilot.controller.analysis import arms, make_slice, next_slice, slice_as
 from specpilot.controller.gatekeeper import objection_to
 from specpilot.controller.parts import Parts
 from specpilot.controller.targets import observe
+from specpilot.controller.wanted import wanted_signals
 from specpilot.domain.changes import (
     ChangeReason,
     FlagChange,
@@ -125,9 +126,14 @@ class Reconciler:
                     end=now,
                     warm_up_s=policy.warm_up.total_seconds(),
                     source=policy.source,
+                    signals=wanted_signals(policy, None),
                 )
             )
-        bounds = next_slice(change, policy, now=now) if change.phase is Phase.ANALYSING else None
+        bounds = (
+            next_slice(change, policy, lag_s=self._telemetry.lag_s, now=now)
+            if change.phase is Phase.ANALYSING
+            else None
+        )
         if bounds is not None:
             asks += slice_asks(change, policy, state, bounds)
         answers: Mapping[str, Readings] = self._telemetry.collect(asks) if asks else {}

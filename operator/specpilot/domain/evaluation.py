@@ -95,6 +95,11 @@ class CompiledRuleSet:
         if faults:
             raise RuleSetError("\n".join(faults))
 
+    @property
+    def signals(self) -> frozenset[str]:
+        """Every signal that a condition names."""
+        return frozenset(s for c in self._conditions.values() for s in c.signals)
+
     def evaluate(
         self,
         readings: Readings,

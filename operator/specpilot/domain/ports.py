@@ -57,6 +57,7 @@ class Ask:
         end: End of the window.
         warm_up_s: Seconds after ready in which a replica's numbers are left out.
         source: Where to look.
+        signals: What is wanted; empty means every signal. Some cost a source more than others.
     """
 
     key: str
@@ -66,10 +67,16 @@ class Ask:
     end: datetime
     warm_up_s: float = 0.0
     source: TelemetrySource = TelemetrySource.AUTO
+    signals: frozenset[str] = frozenset()
 
 
 class Telemetry(Protocol):
     """Measurements."""
+
+    @property
+    def lag_s(self) -> float:
+        """Seconds after a moment in which its numbers come in; a window is whole only then."""
+        ...
 
     def track(self, replicas: Sequence[Replica]) -> None:
         """Say which replicas exist, so that a source that keeps history itself can sample them."""

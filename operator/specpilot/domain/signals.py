@@ -16,6 +16,8 @@ class Unit(StrEnum):
     DRAFTS = "drafts"
     REPLICAS = "replicas"
     COUNT = "count"
+    BYTES = "bytes"
+    WATTS = "watts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,41 @@ class Signal:
 
 _SPEC = "speculation is off, or nothing was drafted in the window"
 _REQ = "no request finished in the window"
+
+
+POSITIONS = 16
+"""Positions of a draft that have a signal; deeper ones are rarely drafted and never decide."""
+
+
+def position_signal(position: int) -> str:
+    """The signal of one position, counted from 0 as the engine's label does."""
+    return f"acceptance_rate_pos_{position}"
+
+
+def _positions() -> list[Signal]:
+    return [
+        Signal(
+            name=position_signal(position),
+            unit=Unit.RATIO,
+            meaning=f"share of drafts whose token at position {position} was accepted",
+            source="vllm:spec_decode_num_accepted_tokens_per_pos"
+            f'{{position="{position}"}} / num_drafts',
+            unknown_when=f"{_SPEC}, or fewer than {position + 1} tokens are drafted",
+            needs_speculation=True,
+            lower_is_better=False,
+        )
+        for position in range(POSITIONS)
+    ]
+
+
+def _device(name: str, unit: Unit, meaning: str, source: str) -> Signal:
+    return Signal(
+        name=name,
+        unit=unit,
+        meaning=meaning,
+        source=source,
+        unknown_when="no GPU exporter reports the replica's devices",
+    )
 
 
 def _latency(prefix: str, what: str, series: str) -> list[Signal]:
@@ -91,6 +128,7 @@ SIGNALS: dict[str, Signal] = {
             needs_speculation=True,
             lower_is_better=False,
         ),
+        *_positions(),
         Signal(
             name="drafts",
             unit=Unit.DRAFTS,
@@ -136,6 +174,14 @@ SIGNALS: dict[str, Signal] = {
             lower_is_better=False,
         ),
         Signal(
+            name="tokens_per_step",
+            unit=Unit.TOKENS,
+            meaning="output tokens per engine step, all requests of the batch together",
+            source="vllm:generation_tokens / iteration_tokens_total_count",
+            unknown_when="no step ran in the window, or several API servers count steps twice",
+            lower_is_better=False,
+        ),
+        Signal(
             name="requests_per_second",
             unit=Unit.REQUESTS_PER_SECOND,
             meaning="finished requests per second of all replicas together",
@@ -178,6 +224,45 @@ SIGNALS: dict[str, Signal] = {
             lower_is_better=True,
         ),
         Signal(
+            name="prefix_cache_hit_rate",
+            unit=Unit.RATIO,
+            meaning="prompt tokens found in the prefix cache over those looked up",
+            source="vllm:prefix_cache_hits / prefix_cache_queries (gpu_prefix_cache_ before 0.9.2)",
+            unknown_when="no prompt was looked up in the window, or the cache is off",
+            lower_is_better=False,
+        ),
+        _device(
+            "gpu_util",
+            Unit.RATIO,
+            "share of time with a kernel running, mean over the replica's devices; near 1 for any "
+            "decode, so it does not tell memory-bound from compute-bound",
+            "DCGM_FI_DEV_GPU_UTIL and like series of other exporters",
+        ),
+        _device(
+            "gpu_tensor_active",
+            Unit.RATIO,
+            "share of cycles in which tensor cores work, mean over the replica's devices",
+            "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE and like series",
+        ),
+        _device(
+            "gpu_dram_active",
+            Unit.RATIO,
+            "share of cycles in which device memory moves data, mean over the replica's devices",
+            "DCGM_FI_PROF_DRAM_ACTIVE and like series",
+        ),
+        _device(
+            "gpu_memory_used",
+            Unit.BYTES,
+            "device memory in use, sum over the replica's devices, mean over replicas",
+            "DCGM_FI_DEV_FB_USED and like series",
+        ),
+        _device(
+            "gpu_power",
+            Unit.WATTS,
+            "power drawn, sum over the replica's devices, mean over replicas",
+            "DCGM_FI_DEV_POWER_USAGE and like series",
+        ),
+        Signal(
             name="replicas_ready",
             unit=Unit.REPLICAS,
             meaning="replicas that serve, of the measured arm",
@@ -186,3 +271,15 @@ SIGNALS: dict[str, Signal] = {
     ]
 }
 """All signals by name."""
+
+STANDING = frozenset(
+    name
+    for name, signal in SIGNALS.items()
+    if not signal.source.startswith(("DCGM_", "vllm:spec_decode_num_accepted_tokens_per_pos"))
+    and "_bucket" not in signal.source
+)
+"""Signals that cost next to nothing, so that they are always looked at and shown.
+
+Percentiles need every bucket of a histogram and devices need exporters: those are for whoever
+names them.
+"""

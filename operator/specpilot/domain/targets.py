@@ -68,6 +68,7 @@ class Replica:
         failure: "" or what is wrong in words (`CrashLoopBackOff: exit 1`).
         terminating: It is going away; its numbers no longer count.
         lost: It failed for a reason of the machine (node gone, evicted), not of the setting.
+        namespace: Namespace of the pod, "" for a process.
         endpoint: Base URL of the engine, "" when it has no address yet.
         node: Where it runs.
     """
@@ -82,6 +83,7 @@ class Replica:
     failure: str = ""
     terminating: bool = False
     lost: bool = False
+    namespace: str = ""
     endpoint: str = ""
     node: str = ""
 

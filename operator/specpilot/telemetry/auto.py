@@ -2,11 +2,15 @@
 
 `auto` takes Prometheus and falls back to the direct scrape. All asks of one target of one tick go
 to the same source: two arms measured in two ways differ by more than their settings.
+
+Scraping thousands of replicas directly is for nobody, so only those are scraped whose policy wants
+it, or that Prometheus does not know.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 from specpilot.domain.policy import TelemetrySource
 from specpilot.domain.ports import Ask
@@ -14,7 +18,8 @@ from specpilot.domain.readings import Readings, UnknownReason
 from specpilot.domain.targets import Replica
 from specpilot.telemetry.answer import answer
 from specpilot.telemetry.reads import checked
-from specpilot.telemetry.windows import Arm, Source, failed_arm
+from specpilot.telemetry.rings import identity
+from specpilot.telemetry.windows import Arm, Source, failed_arm, serving
 
 log = logging.getLogger(__name__)
 
@@ -25,25 +30,51 @@ class AutoTelemetry:
     Args:
         prometheus: None when no Prometheus is configured.
         scrape: None where replicas cannot be reached.
+        devices: Where numbers of GPUs come from; None where there is no exporter.
         deadline_s: Longest time one `collect` may take.
     """
 
     def __init__(
-        self, *, prometheus: Source | None, scrape: Source | None, deadline_s: float = 15.0
+        self,
+        *,
+        prometheus: Source | None,
+        scrape: Source | None,
+        devices: Source | None = None,
+        deadline_s: float = 15.0,
     ) -> None:
         self._prometheus = prometheus
         self._scrape = scrape
+        self._devices = devices
         self._deadline_s = deadline_s
+        self._tracked: dict[str, Replica] = {}
+        self._scraped: set[str] = set()
+        self._unknown: dict[str, datetime] = {}  # since when Prometheus has not known a replica
 
     def track(self, replicas: Sequence[Replica]) -> None:
-        """Pass the list on."""
-        for source in (self._prometheus, self._scrape):
+        """Pass the list on; the direct scrape gets those that need it."""
+        self._tracked = {identity(replica): replica for replica in replicas}
+        self._scraped &= self._tracked.keys()
+        self._unknown = {k: at for k, at in self._unknown.items() if k in self._tracked}
+        for source in (self._prometheus, self._devices):
             if source is not None:
                 source.track(replicas)
+        self._track_scraped()
+
+    def _track_scraped(self) -> None:
+        if self._scrape is not None:
+            everything = self._prometheus is None
+            self._scrape.track(
+                [r for k, r in self._tracked.items() if everything or k in self._scraped]
+            )
+
+    @property
+    def lag_s(self) -> float:
+        """Seconds after a moment in which its numbers come in."""
+        return max((s.lag_s for s in (self._prometheus, self._scrape) if s), default=0.0)
 
     def collect(self, asks: Sequence[Ask]) -> Mapping[str, Readings]:
         """Answer all asks within the deadline. Never raises."""
-        return answer(self, asks, deadline_s=self._deadline_s)
+        return answer(self, asks, deadline_s=self._deadline_s, devices=self._devices)
 
     def windows(self, asks: Sequence[Ask], *, deadline_s: float) -> Mapping[str, Arm]:
         """Send each ask to its source, and decide for those that leave the choice."""
@@ -51,6 +82,7 @@ class AutoTelemetry:
         by_scrape = [ask for ask in asks if ask.source is not TelemetrySource.PROMETHEUS]
         first = _ask(self._prometheus, "Prometheus", by_prometheus, deadline_s)
         second = _ask(self._scrape, "direct scrape", by_scrape, deadline_s)
+        self._note_direct(asks, first)
         undecided: dict[tuple[str, str, str], list[Ask]] = {}
         arms: dict[str, Arm] = {}
         for ask in asks:
@@ -62,6 +94,28 @@ class AutoTelemetry:
         for together in undecided.values():
             arms |= self._choose(together, first, second)
         return arms
+
+    def _note_direct(self, asks: Sequence[Ask], first: Mapping[str, Arm]) -> None:
+        """Scrape what Prometheus has not known for a while, and nothing else."""
+        grace = timedelta(seconds=2 * self._prometheus.lag_s) if self._prometheus else timedelta()
+        changed = False
+        for ask in asks:
+            keys = {identity(replica) for replica in serving(ask)}
+            direct = ask.source is TelemetrySource.SCRAPE
+            if ask.source is TelemetrySource.AUTO and not _usable(first[ask.key]):
+                since = [self._unknown.setdefault(key, ask.end) for key in keys]
+                direct = any(ask.end - each >= grace for each in since)
+            else:
+                for key in keys & self._unknown.keys():
+                    del self._unknown[key]
+            if direct and not keys <= self._scraped:
+                self._scraped |= keys
+                changed = True
+            elif not direct and not keys.isdisjoint(self._scraped):
+                self._scraped -= keys
+                changed = True
+        if changed:
+            self._track_scraped()
 
     def _choose(
         self, asks: Sequence[Ask], first: Mapping[str, Arm], second: Mapping[str, Arm]

@@ -8,29 +8,33 @@ be known is Unknown with the reason and the remedy, never 0.
 
 import math
 from collections import Counter as Tally
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
-from specpilot.domain.readings import Reading, Readings, UnknownReason
+from specpilot.domain.readings import Reading, Readings, UnknownReason, unknown
+from specpilot.domain.signals import POSITIONS, SIGNALS, position_signal
 from specpilot.telemetry.histograms import merge, quantile
-from specpilot.telemetry.names import Counter, Family, Gauge
+from specpilot.telemetry.names import Counter, DeviceGauge, Family, Gauge
 from specpilot.telemetry.reads import (
     Read,
     checked,
     completion,
     counter,
     decode_per_token,
+    device,
     gauge,
     histogram,
+    legacy_rate,
+    position,
+    steps,
     throughput,
     together,
+    with_buckets,
 )
-from specpilot.telemetry.windows import Arm, Fault, ReplicaWindow
+from specpilot.telemetry.windows import Arm, Fault, ReplicaWindow, Speculation, failed_window
 
 T = TypeVar("T")
-
-_PERCENTILES = (50, 90, 95, 99)
 
 _LATENCIES = {
     "tpot": Family.TPOT,
@@ -44,6 +48,8 @@ _LENGTHS = {
     "generation_length_mean": Family.GENERATION_TOKENS,
 }
 
+_NO_BUCKETS = "its buckets are fetched from the next round on; wait until a window is covered"
+_NO_DRAFT = "speculation is on, but nothing was drafted in the window"
 _NO_REQUEST = "no request finished in the window; wait, or use a longer window"
 
 
@@ -60,14 +66,58 @@ class _Share(Generic[T]):
         return float(sum(window.samples for window in self.windows))
 
 
-def derive(arm: Arm, *, ready: int) -> Readings:
-    """Turn one arm into readings of every signal of the catalogue.
+def derive(
+    arm: Arm, *, ready: int, devices: Arm | None = None, signals: Collection[str] = ()
+) -> Readings:
+    """Turn one arm into readings.
 
     Args:
         arm: The windows of the replicas that serve.
         ready: How many replicas of the arm serve, as the fleet says.
+        devices: What GPU exporters say of the same replicas; None where nobody asks them.
+        signals: Names in the catalogue; empty means all of it.
     """
-    return _Derivation(arm).all(ready=ready)
+    engine, gpu = _Derivation(arm), _Derivation(devices or _no_exporter(arm))
+    wanted = signals or SIGNALS
+    found: list[Reading] = []
+    quantiles: dict[str, list[tuple[str, float]]] = {}
+    for signal in wanted:
+        if (recipe := _RECIPES.get(signal)) is not None:
+            found.append(recipe(engine, signal))
+        elif (kind := _DEVICES.get(signal)) is not None:
+            found.append(gpu.mean_of(signal, device(kind)))
+        elif (percentile := _QUANTILES.get(signal)) is not None:
+            prefix, q = percentile
+            quantiles.setdefault(prefix, []).append((signal, q))
+        elif signal == "replicas_ready":
+            found.append(engine.ready(ready))
+        else:
+            words = "no such signal; `specpilot signals` lists them"
+            found.append(unknown(signal, UnknownReason.NOT_EXPORTED, words))
+    for prefix, some in quantiles.items():
+        found += engine.quantiles(_LATENCIES[prefix], some)
+    return Readings.of(found)
+
+
+def families_behind(signals: Collection[str]) -> frozenset[Family]:
+    """Histograms whose buckets these signals need; all signals when there are none."""
+    wanted = signals or SIGNALS
+    return frozenset(_LATENCIES[_QUANTILES[s][0]] for s in wanted if s in _QUANTILES)
+
+
+def needs_devices(signals: Collection[str]) -> bool:
+    """Whether GPU exporters have to be asked for these signals."""
+    return not signals or any(signal in _DEVICES for signal in signals)
+
+
+def _no_exporter(arm: Arm) -> Arm:
+    words = "no GPU exporter is known; see the operations guide"
+    fault = Fault(reason=UnknownReason.NOT_EXPORTED, words=words)
+    replicas = tuple(
+        failed_window(window.replica, fault, declared_on=window.declared_on)
+        for window in arm.replicas
+    )
+    return replace(arm, source="GPU", replicas=replicas)
 
 
 class _Derivation:
@@ -78,35 +128,14 @@ class _Derivation:
         ordered = sorted(arm.replicas, key=lambda window: window.replica)
         self.windows = tuple(checked(window, arm) for window in ordered)
 
-    def all(self, *, ready: int) -> Readings:
-        found = [
-            self.acceptance_rate(),
-            self.mean_acceptance_length(),
-            self.total("drafts", Counter.DRAFTS),
-            self.total("draft_tokens", Counter.DRAFT_TOKENS),
-            self.total("preemptions", Counter.PREEMPTIONS),
-            self.mean_gauge("batch_size", Gauge.RUNNING),
-            self.mean_gauge("queue_depth", Gauge.WAITING),
-            self.mean_gauge("kv_cache_usage", Gauge.KV_CACHE),
-            self.tokens_per_second(),
-            self.tokens_per_second_per_request(),
-            self.requests_per_second(),
-            self.tpot_mean(),
-        ]
-        means = {f"{p}_mean": family for p, family in _LATENCIES.items() if p != "tpot"} | _LENGTHS
-        found += [self.mean(signal, family) for signal, family in means.items()]
-        for prefix, family in _LATENCIES.items():
-            found += self.quantiles(prefix, family)
-        found.append(
-            Reading(
-                signal="replicas_ready",
-                value=float(ready),
-                message="from the fleet",
-                at=self.arm.end,
-                window_s=self.arm.window_s,
-            )
+    def ready(self, count: int) -> Reading:
+        return Reading(
+            signal="replicas_ready",
+            value=float(count),
+            message="from the fleet",
+            at=self.arm.end,
+            window_s=self.arm.window_s,
         )
-        return Readings.of(found)
 
     def share(self, read: Read[T]) -> _Share[T] | Fault:
         """Ask every replica; a fault when fewer than half have an answer."""
@@ -178,11 +207,18 @@ class _Derivation:
 
     # --- speculation
 
-    def acceptance_rate(self) -> Reading:
-        return self.accepted_per("acceptance_rate", Counter.DRAFT_TOKENS, bonus=0.0)
-
-    def mean_acceptance_length(self) -> Reading:
-        return self.accepted_per("mean_acceptance_length", Counter.DRAFTS, bonus=1.0)
+    def acceptance_rate(self, signal: str) -> Reading:
+        if all(w.speculation is Speculation.LEGACY for w in self.windows if w.fault is None):
+            share = self.share(legacy_rate)
+            if isinstance(share, Fault):
+                return self.unknown(signal, share)
+            words = (
+                "the V0 engine's own figure since its start; it counts tokens accepted after a "
+                "rejected one, so newer engines show less"
+            )
+            value = math.fsum(share.values) / len(share.values)
+            return self.known(signal, value, share, words=words)
+        return self.accepted_per(signal, Counter.DRAFT_TOKENS, bonus=0.0)
 
     def accepted_per(self, signal: str, per: Counter, *, bonus: float) -> Reading:
         names = (Counter.ACCEPTED_TOKENS, per, Counter.DRAFTS)
@@ -191,9 +227,11 @@ class _Derivation:
             return self.unknown(signal, share)
         accepted, base, drafts = (math.fsum(column) for column in zip(*share.values, strict=True))
         if base <= 0:
-            words = "speculation is on, but nothing was drafted in the window"
-            return self.too_few(signal, share, words)
+            return self.too_few(signal, share, _NO_DRAFT)
         return self.known(signal, bonus + accepted / base, share, count=drafts)
+
+    def accepted_at(self, signal: str, index: int) -> Reading:
+        return self.ratio(signal, position(index), empty=_NO_DRAFT)
 
     # --- counts, gauges, rates
 
@@ -204,20 +242,29 @@ class _Derivation:
         value = math.fsum(share.values)
         return self.known(signal, value, share, count=value)
 
-    def mean_gauge(self, signal: str, name: Gauge) -> Reading:
-        share = self.share(gauge(name))
+    def mean_of(self, signal: str, read: Read[float]) -> Reading:
+        share = self.share(read)
         if isinstance(share, Fault):
             return self.unknown(signal, share)
         return self.known(signal, math.fsum(share.values) / len(share.values), share)
 
-    def tokens_per_second(self) -> Reading:
+    def ratio(self, signal: str, read: Read[tuple[float, float]], *, empty: str) -> Reading:
+        """The sum of one number over the sum of another, which is also the count."""
+        share = self.share(read)
+        if isinstance(share, Fault):
+            return self.unknown(signal, share)
+        part, whole = (math.fsum(column) for column in zip(*share.values, strict=True))
+        if whole <= 0:
+            return self.too_few(signal, share, empty)
+        return self.known(signal, part / whole, share, count=whole)
+
+    def tokens_per_second(self, signal: str) -> Reading:
         share = self.share(throughput)
         if isinstance(share, Fault):
-            return self.unknown("tokens_per_second", share)
-        return self.known("tokens_per_second", math.fsum(share.values), share)
+            return self.unknown(signal, share)
+        return self.known(signal, math.fsum(share.values), share)
 
-    def tokens_per_second_per_request(self) -> Reading:
-        signal = "tokens_per_second_per_request"
+    def tokens_per_second_per_request(self, signal: str) -> Reading:
         share = self.share(together(throughput, gauge(Gauge.RUNNING)))
         if isinstance(share, Fault):
             return self.unknown(signal, share)
@@ -226,12 +273,12 @@ class _Derivation:
             return self.too_few(signal, share, "no request was seen running in the window")
         return self.known(signal, rate / running, share)
 
-    def requests_per_second(self) -> Reading:
+    def requests_per_second(self, signal: str) -> Reading:
         share = self.share(together(counter(Counter.REQUESTS), completion))
         if isinstance(share, Fault):
-            return self.unknown("requests_per_second", share)
+            return self.unknown(signal, share)
         count, rate = (math.fsum(column) for column in zip(*share.values, strict=True))
-        return self.known("requests_per_second", rate, share, count=count)
+        return self.known(signal, rate, share, count=count)
 
     # --- histograms
 
@@ -245,8 +292,7 @@ class _Derivation:
         total = math.fsum(histogram.sum for histogram in share.values)
         return self.known(signal, total / count, share, count=count)
 
-    def tpot_mean(self) -> Reading:
-        signal = "tpot_mean"
+    def tpot_mean(self, signal: str) -> Reading:
         if self.exports(Family.TPOT) or not self.exports(Family.DECODE_TIME):
             return self.mean(signal, Family.TPOT)
         share = self.share(decode_per_token)
@@ -262,9 +308,8 @@ class _Derivation:
         usable = [window for window in self.windows if window.fault is None]
         return any(family in window.histograms or family in window.faults for window in usable)
 
-    def quantiles(self, prefix: str, family: Family) -> list[Reading]:
-        signals = [(f"{prefix}_p{percent}", percent / 100) for percent in _PERCENTILES]
-        share = self.share(histogram(family))
+    def quantiles(self, family: Family, signals: Sequence[tuple[str, float]]) -> list[Reading]:
+        share = self.share(with_buckets(family))
         if isinstance(share, Fault):
             if family is Family.TPOT and share.reason is UnknownReason.NOT_EXPORTED:
                 words = f"{share.words} (vLLM has it from 0.11 on); use tpot_mean or e2e"
@@ -273,6 +318,8 @@ class _Derivation:
         count = math.fsum(histogram.count for histogram in share.values)
         if count <= 0:
             return [self.too_few(signal, share, _NO_REQUEST) for signal, _ in signals]
+        if not any(h.buckets for h in share.values):
+            return [self.too_few(signal, share, _NO_BUCKETS) for signal, _ in signals]
         buckets = merge(h.buckets for h in share.values if h.count > 0)
         found = []
         for signal, q in signals:
@@ -284,6 +331,53 @@ class _Derivation:
             bounds = (estimate.low, estimate.high)
             found.append(self.known(signal, estimate.value, share, count=count, bounds=bounds))
         return found
+
+
+_Recipe: TypeAlias = Callable[[_Derivation, str], Reading]
+
+
+def _recipes() -> dict[str, _Recipe]:
+    """How each signal of the engine is made that is not a quantile."""
+
+    def total(name: Counter) -> _Recipe:
+        return lambda d, signal: d.total(signal, name)
+
+    def gauge_mean(name: Gauge) -> _Recipe:
+        return lambda d, signal: d.mean_of(signal, gauge(name))
+
+    def mean(family: Family) -> _Recipe:
+        return lambda d, signal: d.mean(signal, family)
+
+    def accepted_at(index: int) -> _Recipe:
+        return lambda d, signal: d.accepted_at(signal, index)
+
+    cache = together(counter(Counter.PREFIX_HITS), counter(Counter.PREFIX_QUERIES))
+    return {
+        "acceptance_rate": _Derivation.acceptance_rate,
+        "mean_acceptance_length": lambda d, s: d.accepted_per(s, Counter.DRAFTS, bonus=1.0),
+        **{position_signal(index): accepted_at(index) for index in range(POSITIONS)},
+        "drafts": total(Counter.DRAFTS),
+        "draft_tokens": total(Counter.DRAFT_TOKENS),
+        "preemptions": total(Counter.PREEMPTIONS),
+        "batch_size": gauge_mean(Gauge.RUNNING),
+        "queue_depth": gauge_mean(Gauge.WAITING),
+        "kv_cache_usage": gauge_mean(Gauge.KV_CACHE),
+        "tokens_per_second": _Derivation.tokens_per_second,
+        "tokens_per_second_per_request": _Derivation.tokens_per_second_per_request,
+        "tokens_per_step": lambda d, s: d.ratio(s, steps, empty="no step ran in the window"),
+        "requests_per_second": _Derivation.requests_per_second,
+        "prefix_cache_hit_rate": lambda d, s: d.ratio(
+            s, cache, empty="no prompt was looked up in the prefix cache in the window"
+        ),
+        "tpot_mean": _Derivation.tpot_mean,
+        **{f"{p}_mean": mean(f) for p, f in _LATENCIES.items() if f is not Family.TPOT},
+        **{signal: mean(family) for signal, family in _LENGTHS.items()},
+    }
+
+
+_RECIPES = _recipes()
+_DEVICES: dict[str, DeviceGauge] = {str(kind): kind for kind in DeviceGauge}
+_QUANTILES = {f"{p}_p{q}": (p, q / 100) for p in _LATENCIES for q in (50, 90, 95, 99)}
 
 
 def _common_fault(missing: Sequence[tuple[str, Fault]]) -> Fault:

@@ -11,23 +11,26 @@ are added up (shares averaged). Timestamps in the page are ignored; the engine w
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from specpilot.telemetry.names import (
     AVERAGED,
+    COUNTER_NAMES,
     GAUGE_NAMES,
+    LEGACY_RATE,
     LEGACY_SPECULATION,
-    PREFIX,
+    POSITIONS,
+    PREFIXES,
     QUANTILES,
-    Counter,
     Family,
     Gauge,
 )
 
 Part: TypeAlias = str | float
-"""Of a histogram: `sum`, `count` or the upper bound of a bucket. Empty for everything else."""
+"""Of a histogram: `sum`, `count` or the upper bound of a bucket; of a counter with positions: the
+position. Empty for everything else."""
 
 Key: TypeAlias = tuple[str, Part]
 """One number of a replica."""
@@ -41,89 +44,124 @@ class Page:
     """What one scrape said.
 
     Attributes:
-        values: By key. NaN, negative and infinite values are kept as they are, for the reader of
-            the series to refuse.
-        engine: Whether the page has any series of the engine.
+        values: Numbers that only grow, by key. NaN, negative and infinite ones are kept as they
+            are, for the reader of the series to refuse.
+        gauges: Numbers of the moment, by the name of the gauge; the same holds.
+        engine: Whether the page has any series of what is looked at (the engine, a device).
         legacy: Whether it has the V0 engine's speculation series.
     """
 
     values: dict[Key, float] = field(default_factory=dict)
+    gauges: dict[str, float] = field(default_factory=dict)
     engine: bool = False
     legacy: bool = False
 
 
-def _alternatives(names: Iterator[str]) -> bytes:
+class Tally:
+    """Adds up the series of one replica under the names the product uses.
+
+    A series may be there under an older name too, with the same numbers: the newest name wins.
+    """
+
+    __slots__ = ("_ranks", "_sums")
+
+    def __init__(self) -> None:
+        self._sums: dict[Key, list[float]] = {}
+        self._ranks: dict[str, int] = {}
+
+    def add(self, wire: str, part: Part, value: float) -> None:
+        """Count a value of the series `wire` (without prefix and `_total`) in."""
+        name, rank = CANONICAL[wire]
+        if rank != self._ranks.setdefault(name, rank):
+            if rank > self._ranks[name]:
+                return
+            self._ranks[name] = rank
+            self._sums = {key: each for key, each in self._sums.items() if key[0] != name}
+        self._sums.setdefault((name, part), []).append(value)
+
+    def page(self, *, engine: bool, legacy: bool) -> Page:
+        """What was counted in."""
+        page = Page(engine=engine, legacy=legacy)
+        for key, values in self._sums.items():
+            value = values[0] if len(values) == 1 else _combine(key[0], values)
+            if key[0] in _MOMENTARY:
+                page.gauges[key[0]] = value
+            else:
+                page.values[key] = value
+        return page
+
+
+def _canonical() -> Iterator[tuple[str, tuple[str, int]]]:
+    for table in (COUNTER_NAMES, GAUGE_NAMES):
+        for name, wires in table.items():
+            for rank, wire in enumerate(wires):
+                yield wire, (name, rank)
+    for plain in (*Family, POSITIONS, LEGACY_RATE, PROCESS_START[0]):
+        yield plain, (plain, 0)
+
+
+CANONICAL = dict(_canonical())
+"""The product's name for a wire name, and how new the wire name is (0 is the newest)."""
+
+_MOMENTARY = frozenset[str]({*Gauge, LEGACY_RATE})
+
+
+def _any_of(names: Iterable[str]) -> bytes:
     return b"|".join(re.escape(name.encode()) for name in names)
 
 
-def _gauges() -> dict[bytes, tuple[Gauge, int]]:
-    return {
-        name.encode(): (gauge, rank)
-        for gauge, names in GAUGE_NAMES.items()
-        for rank, name in enumerate(names)
-    }
-
-
-_GAUGES = _gauges()
-_COUNTERS = {counter.encode(): counter for counter in Counter}
-_FAMILIES = {family.encode(): family for family in Family}
-
+_PREFIX = rb"(?:%b)" % _any_of(PREFIXES)
 _LINE = re.compile(
-    rb"^(?:process_start_time_seconds|"
-    + PREFIX.encode()
+    rb"^(?:(?P<start>process_start_time_seconds)|"
+    + _PREFIX
     + rb"(?:(?P<counter>%b)(?:_total)?|(?P<gauge>%b)|(?P<family>%b)_(?P<part>sum|count)"
-    rb"|(?P<bucketed>%b)_bucket))"
+    rb"|(?P<bucketed>%b)_bucket|(?P<positions>%b)(?:_total)?))"
     rb"(?:\{(?P<labels>[^\n]*)\})?[ \t]+(?P<value>[^ \t\r\n]+)"
     % (
-        _alternatives(name for name in Counter),
-        _alternatives(name.decode() for name in _GAUGES),
-        _alternatives(name for name in Family),
-        _alternatives(name for name in QUANTILES),
+        _any_of(wire for wires in COUNTER_NAMES.values() for wire in wires),
+        _any_of((*(wire for wires in GAUGE_NAMES.values() for wire in wires), LEGACY_RATE)),
+        _any_of(Family),
+        _any_of(QUANTILES),
+        _any_of([POSITIONS]),
     ),
     re.MULTILINE,
 )
 _BOUND = re.compile(rb'(?:^|[,{ ])le="([^"]*)"')
-_ENGINE = re.compile(rb"^" + PREFIX.encode(), re.MULTILINE)
+_POSITION = re.compile(rb'(?:^|[,{ ])position="(\d{1,3})"')
+_ENGINE = re.compile(rb"^" + _PREFIX, re.MULTILINE)
 _LEGACY = re.compile(
-    rb"^" + PREFIX.encode() + rb"(?:%b)(?:_total)?[ {]" % _alternatives(iter(LEGACY_SPECULATION)),
-    re.MULTILINE,
+    rb"^" + _PREFIX + rb"(?:%b)(?:_total)?[ {]" % _any_of(LEGACY_SPECULATION), re.MULTILINE
 )
 
 
 def parse(page: bytes) -> Page:
     """Read a page in the Prometheus text format. Never raises: skips what it cannot read."""
-    sums: dict[Key, list[float]] = {}
-    ranks: dict[Gauge, int] = {}
+    tally = Tally()
     for found in _LINE.finditer(page):
         value = _number(found["value"])
         if value is None:
             continue
-        if name := found["counter"]:
-            key: Key = (_COUNTERS[name], "")
-        elif name := found["gauge"]:
-            gauge, rank = _GAUGES[name]
-            key = (gauge, "")
-            if rank < ranks.setdefault(gauge, rank):
-                sums.pop(key, None)  # the newer name wins over what was read under an older one
-                ranks[gauge] = rank
-            elif rank > ranks[gauge]:
-                continue
+        part: Part | None = ""
+        if name := found["bucketed"]:
+            part = _bound(found["labels"] or b"")
         elif name := found["family"]:
-            key = (_FAMILIES[name], found["part"].decode())
-        elif name := found["bucketed"]:
-            bound = _BOUND.search(found["labels"] or b"")
-            upper = _number(bound[1]) if bound else None
-            if upper is None or math.isnan(upper):
-                continue
-            key = (_FAMILIES[name], upper)
+            part = found["part"].decode()
+        elif name := found["positions"]:
+            position = _POSITION.search(found["labels"] or b"")
+            part = str(int(position[1])) if position else None
         else:
-            key = PROCESS_START
-        sums.setdefault(key, []).append(value)
-    return Page(
-        values={key: _combine(key, values) for key, values in sums.items()},
-        engine=_ENGINE.search(page) is not None,
-        legacy=_LEGACY.search(page) is not None,
+            name = found["counter"] or found["gauge"] or found["start"]
+        if part is not None:
+            tally.add(name.decode(), part, value)
+    return tally.page(
+        engine=_ENGINE.search(page) is not None, legacy=_LEGACY.search(page) is not None
     )
+
+
+def _bound(labels: bytes) -> float | None:
+    found = _BOUND.search(labels)
+    upper = _number(found[1]) if found else None
+    return None if upper is None or math.isnan(upper) else upper
 
 
 def _number(text: bytes) -> float | None:
@@ -133,11 +171,9 @@ def _number(text: bytes) -> float | None:
         return None
 
 
-def _combine(key: Key, values: list[float]) -> float:
-    if len(values) == 1:
-        return values[0]
+def _combine(name: str, values: list[float]) -> float:
     for value in values:
         if not 0 <= value < math.inf:
             return value  # one bad number spoils the sum; adding would hide it
     total = math.fsum(values)
-    return total / len(values) if key[0] in AVERAGED else total
+    return total / len(values) if name in AVERAGED else total

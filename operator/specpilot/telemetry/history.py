@@ -1,28 +1,25 @@
-"""Samples of one replica over time, and what happened between two moments.
+"""What a replica's numbers were over time, so that any window can be cut out of them.
 
-Counters restart at 0 when the engine restarts in place. A restart is a restart of the whole
-process, so it is detected once for all series and every series is then counted from 0: a sum and
-its count can never be cut at different places.
+Every source feeds this: the direct scrape, Prometheus asked once a round, saved pages. Numbers are
+kept as totals that only grow. A counter that restarted with its engine goes on from where it stood;
+a gauge is kept as its integral. So what happened between two moments is one subtraction, whatever
+lies between them, and old samples can be thinned out without changing any answer at those kept.
+
+An engine restarts as a whole, so a restart is found once for all series: a sum and its count can
+never be cut at different places.
 """
 
 import math
 from array import array
-from collections import deque
-from collections.abc import Sequence
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import pairwise
 
 from specpilot.domain.readings import UnknownReason
 from specpilot.telemetry.exposition import PROCESS_START, Key, Page
-from specpilot.telemetry.names import QUANTILES, SPECULATION, Counter, Family, Gauge
-from specpilot.telemetry.windows import (
-    Fault,
-    Histogram,
-    ReplicaWindow,
-    Speculation,
-    unusable,
-)
+from specpilot.telemetry.growth import NOTHING, Growth, Layout, nothing_yet
+from specpilot.telemetry.names import LEGACY_RATE, SPECULATION, Counter, Family
+from specpilot.telemetry.windows import Fault, ReplicaWindow, Speculation, failed_window, unusable
 
 _RESTART_KEYS: tuple[Key, ...] = (
     *((counter, "") for counter in Counter if counter not in SPECULATION),
@@ -30,31 +27,51 @@ _RESTART_KEYS: tuple[Key, ...] = (
 )
 """Enough to notice a restart: some of them are above 0 in any engine that served a request."""
 
-_NOT_COUNTED = frozenset[str]({*Gauge, PROCESS_START[0]})
+_SPECULATES: Key = (Counter.DRAFTS, "")
+_FINE = 16
+"""Samples lie closer together than this part of their age, so the start of a window is exact to a
+sixteenth of its length."""
+_THIN_EVERY = 8
+_FOREVER = math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One scrape, packed: the keys are shared by all samples of equal shape.
+    """One look at a replica.
 
     Attributes:
         at: Seconds since the epoch.
-        keys: Position of each number in `numbers`.
-        numbers: The numbers.
-        engine: Whether the page had any series of the engine.
-        legacy: Whether it had the V0 engine's speculation series.
+        number: Counts the looks, those that were thinned out too.
+        totals: By position in the history's layout; what lies beyond the end was not there yet.
+        engine: Whether there were any series of the engine.
+        speculation: What the series said about speculation.
+        legacy_rate: The V0 engine's acceptance rate since its start.
     """
 
     at: float
-    keys: dict[Key, int]
-    numbers: "array[float]"
+    number: int
+    totals: "array[float]"
     engine: bool
-    legacy: bool
+    speculation: Speculation
+    legacy_rate: float | None
 
-    def get(self, key: Key) -> float | None:
-        """The number, None when the page did not have it."""
-        place = self.keys.get(key)
-        return None if place is None else self.numbers[place]
+
+@dataclass(frozen=True, slots=True)
+class _Bad:
+    """A name has no true increase in a window that touches [since, until)."""
+
+    name: str
+    since: float
+    until: float
+    fault: Fault
+
+
+@dataclass(slots=True)
+class _Edge:
+    """The page at one end of a history, to go on from: raw numbers and what was added to them."""
+
+    page: Page
+    offsets: "array[float] | None" = None  # None: nothing was added
 
 
 @dataclass(slots=True)
@@ -62,155 +79,268 @@ class History:
     """The samples of one replica, oldest first, no older than `keep_s` seconds."""
 
     keep_s: float
-    samples: deque[Sample] = field(default_factory=deque)
+    samples: list[Sample] = field(default_factory=list)
+    _layout: Layout = NOTHING
+    _newest: _Edge | None = None
+    _oldest: _Edge | None = None
+    _bad: list[_Bad] = field(default_factory=list)
+    _added: int = 0
 
-    def add(self, at: float, page: Page) -> None:
-        """Append a scrape made at `at` (seconds since the epoch)."""
-        while self.samples and self.samples[-1].at >= at:
-            self.samples.pop()  # the clock was set back: what lies ahead of it cannot be placed
-        keys = {key: place for place, key in enumerate(page.values)}
-        if self.samples and self.samples[-1].keys.keys() == keys.keys():
-            keys = self.samples[-1].keys
-        numbers = array("d", (page.values[key] for key in keys))
-        self.samples.append(
-            Sample(at=at, keys=keys, numbers=numbers, engine=page.engine, legacy=page.legacy)
+    @property
+    def covers(self) -> tuple[float, float] | None:
+        """Times of the oldest and the newest sample."""
+        return (self.samples[0].at, self.samples[-1].at) if self.samples else None
+
+    # --- growing
+
+    def add(
+        self,
+        at: float,
+        page: Page,
+        *,
+        means: dict[str, float] | None = None,
+        fresh: frozenset[str] = frozenset(),
+    ) -> None:
+        """Append a look taken at `at` (seconds since the epoch).
+
+        Args:
+            at: When the numbers were true.
+            page: The numbers.
+            means: Means of gauges since the look before, where the source knows better than the
+                two ends.
+            fresh: Names of which the source keeps numbers only from now on: that they were not
+                here before says nothing.
+        """
+        if self.samples and self.samples[-1].at >= at:
+            self._set_back(at)
+        layout = self._layout = self._layout.extended(page)
+        edge, before = self._newest, self.samples[-1] if self.samples else None
+        if edge is None or before is None:
+            totals = array("d", (page.values.get(key, 0.0) for key in layout.keys))
+            offsets: array[float] | None = None
+            for key, value in page.values.items():
+                self._refuse(key[0], value, at)
+            for name, value in page.gauges.items():
+                self._refuse(name, value, at)
+        else:
+            old = before.totals
+            missing = len(layout.keys) - len(old)
+            if missing:
+                old = old + array("d", bytes(8 * missing))
+            offsets = edge.offsets
+            if restarted(edge.page, page):
+                offsets = old
+            elif offsets is not None and missing:
+                offsets = offsets + array("d", bytes(8 * missing))
+            totals = self._totals(page, edge.page, old, offsets, at)
+            mean = (
+                {n: (v + edge.page.gauges.get(n, 0.0)) / 2 for n, v in page.gauges.items()}
+                if means is None
+                else means
+            )
+            for name, place in layout.gauge_places.items():
+                # A gauge that is absent counts as 0, see `reads.gauge`.
+                if not self._refuse(name, page.gauges.get(name, 0.0), at):
+                    totals[place] = old[place] + _finite(mean.get(name, 0.0)) * (at - before.at)
+        for name in fresh:
+            words = "its numbers are fetched from now on; wait until a whole window is covered"
+            fault = Fault(reason=UnknownReason.TOO_FEW_SAMPLES, words=words)
+            self._bad.append(_Bad(name, -_FOREVER, at, fault))
+        self._added += 1
+        self.samples.append(_sample(at, self._added, totals, page))
+        self._newest = _Edge(page, offsets)
+        if self._oldest is None:
+            self._oldest = self._newest
+        self._prune(at)
+
+    def prepend(self, at: float, page: Page, *, means: dict[str, float]) -> None:
+        """Put a look of the past before all others, with the means of gauges until the oldest."""
+        edge = self._oldest
+        if edge is None or not self.samples or at >= self.samples[0].at:
+            return
+        first = self.samples[0]
+        layout = self._layout = self._layout.extended(page)
+        anew = restarted(page, edge.page)
+        totals = array("d", bytes(8 * len(layout.keys)))
+        gap = first.at - at
+        for place, key in enumerate(layout.keys):
+            total = first.totals[place] if place < len(first.totals) else 0.0
+            if key in layout.gauges:
+                totals[place] = total - means.get(key[0], 0.0) * gap
+                continue
+            raw, then = edge.page.values.get(key, 0.0), page.values.get(key, 0.0)
+            fault = unusable(raw) or unusable(then)
+            if fault is None and raw < then and not anew:
+                fault = _FELL
+            if fault is not None:
+                self._bad.append(_Bad(key[0], at, first.at, fault))
+                raw = then = 0.0
+            totals[place] = total - (raw if anew else raw - then)
+        for name, value in page.gauges.items():
+            self._refuse(name, value, at)
+        self.samples.insert(0, _sample(at, first.number - 1, totals, page))
+        self._oldest = _Edge(page)
+
+    def _set_back(self, at: float) -> None:
+        """The clock was set back: what lies ahead of it cannot be placed, so begin anew."""
+        keep = [sample for sample in self.samples if sample.at < at]
+        self.samples, self._newest, self._oldest = keep, self._newest, None
+        if not keep:
+            self._newest, self._layout, self._bad = None, NOTHING, []
+
+    def _totals(
+        self,
+        page: Page,
+        past: Page,
+        old: "array[float]",
+        offsets: "array[float] | None",
+        at: float,
+    ) -> "array[float]":
+        values, before, anew = page.values, past.values, offsets is old
+        totals = array("d", old)
+        for place, key in enumerate(self._layout.keys):
+            raw = values.get(key)
+            if raw is None:
+                continue
+            fault = None if 0.0 <= raw < _FOREVER else unusable(raw)
+            if fault is None and not anew and raw < before.get(key, 0.0):
+                fault = _FELL
+            if fault is not None and key != PROCESS_START:
+                self._bad.append(_Bad(key[0], at, math.nextafter(at, _FOREVER), fault))
+                if fault is not _FELL:
+                    continue
+            totals[place] = raw if offsets is None else raw + offsets[place]
+        return totals
+
+    def _refuse(self, name: str, value: float, at: float) -> bool:
+        """Whether a number is impossible; it is noted that this look has none."""
+        if 0.0 <= value < _FOREVER or name == LEGACY_RATE:
+            return False
+        if fault := unusable(value):
+            self._bad.append(_Bad(name, at, math.nextafter(at, _FOREVER), fault))
+        return True
+
+    def _prune(self, now: float) -> None:
+        oldest = now - self.keep_s
+        gone = 0
+        while self.samples[gone].at < oldest:
+            gone += 1
+        if gone:
+            del self.samples[:gone]
+            self._oldest = None
+        if self._added % _THIN_EVERY == 0:
+            self._thin(now)
+            if self._bad:
+                self._bad = [bad for bad in self._bad if bad.until > oldest]
+
+    def _thin(self, now: float) -> None:
+        kept = self.samples[-2:]  # newest last
+        for sample in reversed(self.samples[1:-2]):
+            if kept[0].at - sample.at >= (now - sample.at) / _FINE:
+                kept.insert(0, sample)
+        if len(self.samples) > len(kept) + 1:
+            self.samples = [self.samples[0], *kept]
+
+    # --- cutting
+
+    def window(
+        self,
+        start: float,
+        end: float,
+        *,
+        replica: str,
+        interval_s: float,
+        declared_on: bool,
+        not_before: float = -_FOREVER,
+    ) -> ReplicaWindow | None:
+        """What happened from `start` to `end`; None without a sample in it.
+
+        Both ends are the newest samples at or before them, so that windows that meet share a sample
+        and nothing falls between them. Where there is none before the start, or it is too old or
+        from before `not_before` (the warm-up), the window begins with its first sample.
+        """
+        stop = bisect_right(self.samples, end, key=_at)
+        if stop == 0:
+            return None
+        place = bisect_right(self.samples, start, key=_at, hi=stop) - 1
+        slack = max(1.5 * interval_s, (end - start) / 8)
+        if place < 0 or self.samples[place].at < max(not_before, start - slack):
+            place = bisect_right(self.samples, max(start, not_before), key=_at, hi=stop)
+            if place > 0 and self.samples[place - 1].at == max(start, not_before):
+                place -= 1
+        if place >= stop:
+            return None
+        chosen = self.samples[place:stop]
+        last = chosen[-1]
+        if not last.engine:
+            return failed_window(replica, _MUTE, declared_on=declared_on)
+        chosen = [sample for sample in chosen if sample.engine]
+        first = chosen[0]
+        faults = {
+            bad.name: bad.fault
+            for bad in reversed(self._bad)
+            if first.at < bad.until and bad.since <= last.at
+        }
+        growth = Growth(self._layout, first.totals, last.totals, last.at - first.at)
+        if growth.empty and not faults:
+            growth = nothing_yet()
+        return ReplicaWindow(
+            replica=replica,
+            first=datetime.fromtimestamp(first.at, UTC),
+            last=datetime.fromtimestamp(last.at, UTC),
+            samples=last.number - first.number + 1,
+            span_s=last.at - first.at,
+            interval_s=interval_s,
+            counters=growth.counters,
+            positions=growth.positions,
+            histograms=growth.histograms,
+            gauges=growth.gauges,
+            faults=faults,
+            speculation=last.speculation,
+            legacy_rate=last.legacy_rate,
+            one_server=PROCESS_START in self._layout.places,
+            declared_on=declared_on,
         )
-        while self.samples[0].at < at - self.keep_s:
-            self.samples.popleft()
-
-    def between(self, start: float, end: float) -> list[Sample]:
-        """The samples of a window, its ends included."""
-        return [sample for sample in self.samples if start <= sample.at <= end]
 
 
-def window_of(
-    samples: Sequence[Sample], *, replica: str, interval_s: float, declared_on: bool
-) -> ReplicaWindow:
-    """What happened from the first to the last of these samples (in order, at least one)."""
-    if not samples[-1].engine:
-        words = (
-            "answers /metrics, but with no vllm: series; the engine was started with "
-            "--disable-log-stats: remove the flag"
-        )
-        fault = Fault(reason=UnknownReason.NOT_EXPORTED, words=words)
-        return ReplicaWindow(replica=replica, fault=fault, declared_on=declared_on)
-    samples = [sample for sample in samples if sample.engine]
-    first, last = samples[0], samples[-1]
-    deltas, faults = _increases(samples)
-    gauges = _means(samples, faults)
+_FELL = Fault(
+    reason=UnknownReason.AMBIGUOUS,
+    words="a counter fell without a restart: is one address served by several engines?",
+)
+_MUTE = Fault(
+    reason=UnknownReason.NOT_EXPORTED,
+    words="answers /metrics, but with no vllm: series; the engine was started with "
+    "--disable-log-stats: remove the flag",
+)
+
+
+def _finite(value: float) -> float:
+    """The number, or 0 for one that was noted as bad already."""
+    return value if 0.0 <= value < _FOREVER else 0.0
+
+
+def _at(sample: Sample) -> float:
+    return sample.at
+
+
+def _sample(at: float, number: int, totals: "array[float]", page: Page) -> Sample:
     speculation = Speculation.ABSENT
-    if last.legacy:
+    if page.legacy:
         speculation = Speculation.LEGACY
-    elif (Counter.DRAFTS, "") in last.keys:
+    elif _SPECULATES in page.values:
         speculation = Speculation.PRESENT
-    return ReplicaWindow(
-        replica=replica,
-        first=datetime.fromtimestamp(first.at, UTC),
-        last=datetime.fromtimestamp(last.at, UTC),
-        samples=len(samples),
-        span_s=last.at - first.at,
-        interval_s=interval_s,
-        counters={name: deltas[name, ""] for name in Counter if (name, "") in deltas},
-        histograms=_histograms(deltas),
-        gauges=gauges,
-        faults=faults,
-        speculation=speculation,
-        declared_on=declared_on,
-    )
+    return Sample(at, number, totals, page.engine, speculation, page.gauges.get(LEGACY_RATE))
 
 
-def _restarted(before: Sample, after: Sample) -> bool:
-    started, since = before.get(PROCESS_START), after.get(PROCESS_START)
+def restarted(before: Page, after: Page) -> bool:
+    """Whether the engine started anew between two pages."""
+    started, since = before.values.get(PROCESS_START), after.values.get(PROCESS_START)
     if started is not None and since is not None and since > started + 1:
         return True
     for key in _RESTART_KEYS:
-        old = before.get(key)
+        old = before.values.get(key)
         if old is not None and old > 0:
-            new = after.get(key)
+            new = after.values.get(key)
             if new is None or new < old:
                 return True
     return False
-
-
-def _increases(samples: Sequence[Sample]) -> tuple[dict[Key, float], dict[str, Fault]]:
-    """Increase of every counter-like number, restarts included, and the names that have none."""
-    runs: list[tuple[Sample | None, Sample]] = []
-    begin: Sample | None = samples[0]
-    for before, after in pairwise(samples):
-        if _restarted(before, after):
-            runs.append((begin, before))
-            begin = None  # after a restart everything is counted from 0
-    runs.append((begin, samples[-1]))
-
-    parts: dict[Key, list[float]] = {}
-    faults: dict[str, Fault] = {}
-    for start, end in runs:
-        for key in end.keys:
-            name = key[0]
-            if name in _NOT_COUNTED or name in faults:
-                continue
-            value = end.get(key) or 0.0
-            # A series that came into being meanwhile stood at 0 before.
-            base = (start.get(key) if start is not None else None) or 0.0
-            fault = unusable(value) or unusable(base)
-            if fault is None and value < base:
-                fault = Fault(
-                    reason=UnknownReason.AMBIGUOUS,
-                    words="a counter fell without a restart: is one address served by several "
-                    "engines?",
-                )
-            if fault is not None:
-                faults[name] = fault
-                continue
-            parts.setdefault(key, []).append(value - base)
-    deltas = {key: math.fsum(each) for key, each in parts.items() if key[0] not in faults}
-    if not deltas and not faults:
-        deltas = nothing_yet()
-    return deltas, faults
-
-
-def nothing_yet() -> dict[Key, float]:
-    """An engine of 0.8 exports its series with the first request only: until then all is 0."""
-    counters: dict[Key, float] = {(n, ""): 0.0 for n in Counter if n not in SPECULATION}
-    parts: dict[Key, float] = {
-        (family, part): 0.0
-        for family in Family
-        if family is not Family.TPOT  # these engines never had it
-        for part in ("sum", "count")
-    }
-    return counters | parts
-
-
-def _histograms(deltas: dict[Key, float]) -> dict[Family, Histogram]:
-    found = {}
-    for family in Family:
-        total, count = deltas.get((family, "sum")), deltas.get((family, "count"))
-        if total is None or count is None:
-            continue
-        buckets: list[tuple[float, float]] = []
-        if family in QUANTILES:
-            buckets = sorted(
-                (part, delta)
-                for (name, part), delta in deltas.items()
-                if name == family and isinstance(part, float)
-            )
-        found[family] = Histogram(sum=total, count=count, buckets=tuple(buckets))
-    return found
-
-
-def _means(samples: Sequence[Sample], faults: dict[str, Fault]) -> dict[Gauge, float]:
-    """Means over time (trapezoids). Where a gauge was absent it counts as 0, see `reads.gauge`."""
-    means = {}
-    for gauge in Gauge:
-        values = [sample.get((gauge, "")) for sample in samples]
-        if all(value is None for value in values):
-            continue
-        bad = (unusable(value) for value in values if value is not None)
-        if fault := next((each for each in bad if each is not None), None):
-            faults[gauge] = fault
-            continue
-        points = [(s.at, v or 0.0) for s, v in zip(samples, values, strict=True)]
-        areas = [(a + b) / 2 * (then - at) for (at, a), (then, b) in pairwise(points)]
-        span = points[-1][0] - points[0][0]
-        means[gauge] = math.fsum(areas) / span if span > 0 else points[0][1]
-    return means

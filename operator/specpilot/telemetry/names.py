@@ -4,10 +4,9 @@ One table for both sources: a rename in the engine is one line here. Names are t
 without the `vllm:` prefix and without the `_total` that the text format adds to counters (some
 collectors strip it, so both spellings are accepted).
 
-Two series are left out on purpose. `inter_token_latency_seconds` (before 0.11
+One series is left out on purpose. `inter_token_latency_seconds` (before 0.11
 `time_per_output_token_seconds`) has one sample per engine output, not per token, and speculation
-puts several tokens into one output: it rises while the true time per token falls. And
-`iteration_tokens_total` counts steps twice with several API servers.
+puts several tokens into one output: it rises while the true time per token falls.
 """
 
 from collections.abc import Mapping
@@ -15,6 +14,9 @@ from enum import StrEnum
 
 PREFIX = "vllm:"
 """Every series of the engine starts with it."""
+
+PREFIXES = (PREFIX, "ray_vllm_", "ray_vllm:", "vllm_")
+"""The same under Ray Serve, which exports the engine's metrics itself: no colon, its own prefix."""
 
 
 class Counter(StrEnum):
@@ -26,6 +28,20 @@ class Counter(StrEnum):
     DRAFTS = "spec_decode_num_drafts"
     DRAFT_TOKENS = "spec_decode_num_draft_tokens"
     ACCEPTED_TOKENS = "spec_decode_num_accepted_tokens"
+    PREFIX_QUERIES = "prefix_cache_queries"
+    PREFIX_HITS = "prefix_cache_hits"
+
+
+COUNTER_NAMES: Mapping[Counter, tuple[str, ...]] = {
+    **{counter: (str(counter),) for counter in Counter},
+    # Renamed in 0.9.2; later versions export both for a while, with the same numbers.
+    Counter.PREFIX_QUERIES: ("prefix_cache_queries", "gpu_prefix_cache_queries"),
+    Counter.PREFIX_HITS: ("prefix_cache_hits", "gpu_prefix_cache_hits"),
+}
+"""Wire names of each counter, newest first."""
+
+POSITIONS = "spec_decode_num_accepted_tokens_per_pos"
+"""A counter for each position of a draft, told by the label `position` (from 0)."""
 
 
 SPECULATION = frozenset({Counter.DRAFTS, Counter.DRAFT_TOKENS, Counter.ACCEPTED_TOKENS})
@@ -42,10 +58,16 @@ class Family(StrEnum):
     DECODE_TIME = "request_decode_time_seconds"
     PROMPT_TOKENS = "request_prompt_tokens"
     GENERATION_TOKENS = "request_generation_tokens"
+    STEPS = "iteration_tokens_total"  # one observation a step, whatever the name says
 
 
 QUANTILES = (Family.TPOT, Family.TTFT, Family.E2E, Family.QUEUE_TIME)
 """Histograms whose buckets are read; of the others sum and count are enough."""
+
+
+def buckets_of(family: Family) -> str:
+    """What the buckets of a histogram are called, apart from its sum and count."""
+    return f"{family}_bucket"
 
 
 class Gauge(StrEnum):
@@ -54,6 +76,16 @@ class Gauge(StrEnum):
     RUNNING = "num_requests_running"
     WAITING = "num_requests_waiting"
     KV_CACHE = "kv_cache_usage_perc"
+
+
+class DeviceGauge(StrEnum):
+    """Gauges of a replica's devices, from a GPU exporter; named like the signals made of them."""
+
+    UTIL = "gpu_util"
+    TENSOR_ACTIVE = "gpu_tensor_active"
+    DRAM_ACTIVE = "gpu_dram_active"
+    MEMORY_USED = "gpu_memory_used"
+    POWER = "gpu_power"
 
 
 GAUGE_NAMES: Mapping[Gauge, tuple[str, ...]] = {
@@ -74,8 +106,15 @@ LEGACY_SPECULATION = (
 )
 """Only the V0 engine (before 0.10) exports these, and only while it speculates."""
 
+LEGACY_RATE = "spec_decode_draft_acceptance_rate"
+"""The V0 engine's own acceptance rate since its start. Its counters add up running totals and are
+wrong by any measure; this gauge is right, but also counts tokens accepted after a rejected one."""
+
 CACHE_INFO = "cache_config_info"
 """Exported from the start, even by 0.8 servers that export nothing else before a first request."""
 
 ENGINE_LABELS = ("engine", "model_name", "finished_reason")
 """Labels inside one replica; whatever else a series carries names the replica or its scrape."""
+
+RAY_LABELS = ("ReplicaId", "WorkerId", "deployment", "replica", "application")
+"""Labels inside one pod that Ray Serve adds: several of its actors may share a pod."""

@@ -1,313 +1,321 @@
 """Numbers from a Prometheus (or Thanos, Mimir, VictoriaMetrics) that scrapes the replicas.
 
-Six queries answer a window, however many targets, replicas and asks there are (`promql`).
-Replicas that became ready inside a window need a shorter one; its length is rounded down to a
-quarter of the window, so that a roll costs at most four times six queries and not six per pod.
+Prometheus is looked at like a replica is: once a round, for the numbers as they stand, and windows
+are cut out of what the rounds saw (`rings`). A round asks five queries for everything (`promql`),
+whatever the number of policies, replicas and windows; two of them are cut into shares when the
+answer would grow too large, so there are never more than 16.
 
-Everything is evaluated at the end of the window, which may lie in the past: replaying history asks
-the same questions as the live tick.
+After a start the rings are empty. So that nobody waits for a window to fill, each round also looks
+at one moment of the past that a question reached back to.
 """
 
-import base64
 import logging
 import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from urllib.parse import urlsplit
-
-import requests
-import urllib3
-from prometheus_api_client.exceptions import PrometheusApiClientException
-from prometheus_api_client.prometheus_connect import PrometheusConnect
-from urllib3.util import Retry
+from contextlib import contextmanager
+from typing import Self
 
 from specpilot.domain.ports import Ask, Clock
 from specpilot.domain.readings import Readings, UnknownReason
 from specpilot.domain.targets import Replica
+from specpilot.telemetry import promql
 from specpilot.telemetry.answer import answer
-from specpilot.telemetry.promdecode import Pods, absorb, window_of
-from specpilot.telemetry.promql import Labels, queries
-from specpilot.telemetry.windows import (
-    Arm,
-    ReplicaWindow,
-    failed,
-    failed_arm,
-    serving,
-    start_of,
-    warming,
-)
+from specpilot.telemetry.connection import Connection, PrometheusError, PrometheusServer
+from specpilot.telemetry.derive import families_behind
+from specpilot.telemetry.names import Family, buckets_of
+from specpilot.telemetry.promdecode import NOT_SCRAPED, Answer, Pods
+from specpilot.telemetry.promql import Labels, Scope
+from specpilot.telemetry.rings import Rings
+from specpilot.telemetry.windows import Arm, Fault
 
 log = logging.getLogger(__name__)
 
 _SOURCE = "Prometheus"
-_QUARTERS = (1.0, 0.75, 0.5, 0.25)
 _DEFAULT_LABELS = Labels()
-_LONGEST_WORDS = 300
-_SHORTEST_SECRET = 4
-"""A tenant named "1" is no secret, and hiding it would garble every number."""
 
+PODS_A_SHARE = 4000
+"""Pods whose numbers are fetched in one answer: some 50 MB."""
 
-@dataclass(frozen=True, slots=True)
-class _Slice:
-    """One window to ask for: seconds since the epoch, and seconds."""
+MOST_QUERIES = 16
+"""A round never puts more."""
 
-    end: float
-    length_s: float
-
-
-@dataclass(slots=True)
-class _Job:
-    """What one worker has to fetch and has fetched; strings are failures in words."""
-
-    wanted: Mapping[_Slice, set[str]]
-    found: dict[_Slice, Pods | str] = field(default_factory=dict)
+_LONGEST_REACH_S = 3600.0
+"""Moments longer ago are not looked up after a start."""
 
 
 class PrometheusTelemetry:
-    """Asks Prometheus.
+    """Looks at all tracked replicas through Prometheus.
 
     Args:
-        url: Base URL. User and password may be part of it; they are never repeated in messages.
-        clock: Tells a window that ends in the future.
+        server: How to reach it.
+        clock: Dates the rounds; with a clock of the past it looks at the past.
         labels: How this Prometheus names namespace and pod.
-        headers: Sent with every request (`X-Scope-OrgID` of a multi-tenant backend).
-        bearer_token_file: Read for every request, because such tokens rotate.
-        ca_file: CA of an HTTPS server; None uses the usual ones.
-        verify: False accepts any certificate.
-        timeout_s: Longest time for one query, rounded up to whole seconds.
-        deadline_s: Longest time for one `collect`.
-        retries: How often a failed query is repeated.
+        interval_s: Seconds between rounds. Shorter than the scrape interval brings nothing.
+        settle_s: How far behind the clock a round looks, so that scrapes under way are complete.
+        deadline_s: Longest time for one round; None means the interval, at least 10 s.
+        keep_s: How far back windows can reach at least; longer ones are kept once asked for.
         stale_floor_s: Samples younger than this are never stale; beyond it, 3 intervals are.
     """
 
     def __init__(
         self,
         *,
-        url: str,
+        server: PrometheusServer,
         clock: Clock,
         labels: Labels = _DEFAULT_LABELS,
-        headers: Mapping[str, str] | None = None,
-        bearer_token_file: Path | None = None,
-        ca_file: Path | None = None,
-        verify: bool = True,
-        timeout_s: float = 5.0,
-        deadline_s: float = 15.0,
-        retries: int = 1,
+        interval_s: float = 15.0,
+        settle_s: float = 1.0,
+        deadline_s: float | None = None,
+        keep_s: float = 420.0,
         stale_floor_s: float = 30.0,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(
-                "Prometheus URL: write it as http://host:port or https://host/path "
-                f"(the scheme is {parts.scheme!r}, the host {parts.hostname!r})"
-            )
+        if interval_s <= 0:
+            raise ValueError(f"Prometheus interval {interval_s} s: must be above 0")
         self._clock = clock
         self._labels = labels
-        self._timeout_s = timeout_s
-        self._deadline_s = deadline_s
-        self._stale_floor_s = stale_floor_s
-        self._host = parts.netloc.rpartition("@")[2]
-        self._secrets = _secrets(parts.username, parts.password, headers or {})
-        self._token = _BearerToken(bearer_token_file) if bearer_token_file else None
-        session = requests.Session()
-        session.verify = str(ca_file) if ca_file and verify else verify
-        session.auth = self._token
-        self._client = PrometheusConnect(
-            url=url.rstrip("/"),
-            session=session,
-            headers=dict(headers or {}),
-            retry=Retry(
-                total=retries,
-                backoff_factor=0.2,
-                status_forcelist=(429, 502, 503, 504),
-                raise_on_status=False,
-                respect_retry_after_header=False,
-            ),
+        self._interval_s = interval_s
+        self._settle_s = settle_s
+        self._deadline_s = max(10.0, interval_s) if deadline_s is None else deadline_s
+        self._address = server.address
+        self._connection = Connection(server)
+        self._rings = Rings(
+            clock=clock,
+            source=_SOURCE,
+            interval_s=interval_s,
+            keep_s=keep_s,
+            stale_floor_s=stale_floor_s,
         )
-        self._worker: threading.Thread | None = None
+        self._parts = 1
+        self._asked = threading.Lock()  # guards the two below
+        self._starts: dict[float, float] = {}  # start of a window asked for: its length
+        self._families: frozenset[Family] = frozenset()
+        self._fetched: frozenset[Family] = frozenset()
+        self._turn_back = False
+        self._moments: list[float] = []  # when rounds looked, and what they looked back at
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        self.queries = 0
+        """How many queries the last round put."""
+
+    # --- life
+
+    def start(self) -> None:
+        """Start looking in the background; again is harmless."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="prometheus", daemon=True)
+            self._thread.start()
 
     def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
+        """Stop looking and close the connections; what was seen stays readable."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._stop.set()
+            self._wake.set()
+            thread.join(timeout=self._deadline_s + 5)
+            self._stop = threading.Event()
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        stop, due = self._stop, time.monotonic()
+        while not stop.is_set():
+            try:
+                self.sample()
+            except Exception:
+                log.exception("a round of questions to Prometheus failed")
+            due = max(due + self._interval_s, time.monotonic())
+            self._wake.wait(due - time.monotonic())
+            self._wake.clear()
+
+    # --- questions
 
     def track(self, replicas: Sequence[Replica]) -> None:
-        """Nothing to do: Prometheus keeps its own list."""
+        """Say which replicas to look at; the first ones are looked at without delay."""
+        nobody = not self._rings.tracked()
+        self._rings.track(replicas)
+        if nobody and replicas:
+            self._wake.set()
+
+    @property
+    def lag_s(self) -> float:
+        """Seconds after a moment in which its numbers come in."""
+        return self._interval_s + self._settle_s
 
     def collect(self, asks: Sequence[Ask]) -> Mapping[str, Readings]:
-        """Answer within the deadline. Never raises."""
-        return answer(self, asks, deadline_s=self._deadline_s)
+        """Answer from what was seen. Never raises, never waits."""
+        return answer(self, asks, deadline_s=0.0)
 
-    def windows(self, asks: Sequence[Ask], *, deadline_s: float) -> Mapping[str, Arm]:
-        """Answer all asks with six queries per distinct window."""
-        wanted: dict[_Slice, set[str]] = {}
-        for ask in asks:
-            for replica in serving(ask):
-                if part := _slice(replica, ask):
-                    wanted.setdefault(part, set()).add(ask.target.namespace)
-        found = self._fetch_all(wanted, deadline_s=deadline_s)
-        return {ask.key: self._arm(ask, found) for ask in asks}
+    def windows(self, asks: Sequence[Ask], *, deadline_s: float) -> Mapping[str, Arm]:  # noqa: ARG002 - memory answers at once
+        """Answer from what was seen; later rounds fetch what these questions need."""
+        needed = frozenset[Family]().union(*(families_behind(ask.signals) for ask in asks))
+        with self._asked:
+            if asks and not self._starts:
+                self._wake.set()  # what came before is not known yet
+            self._families |= needed
+            for ask in asks:
+                length = (ask.end - ask.start).total_seconds()
+                self._starts[ask.start.timestamp()] = length
+                self._rings.keep_s = max(self._rings.keep_s, length + 4 * self._interval_s)
+        return self._rings.arms(asks)
 
-    def _arm(self, ask: Ask, found: Mapping[_Slice, Pods | str]) -> Arm:
-        if ask.end > self._clock.now():
-            words = f"the window ends in the future, at {ask.end:%Y-%m-%d %H:%M:%S} UTC"
-            reason = UnknownReason.SOURCE_ERROR
-            return failed_arm(ask, source=_SOURCE, reason=reason, words=words)
-        return Arm(
-            source=_SOURCE,
-            end=ask.end,
-            window_s=(ask.end - ask.start).total_seconds(),
-            replicas=tuple(_window(replica, ask, found) for replica in serving(ask)),
-            stale_floor_s=self._stale_floor_s,
-        )
+    # --- rounds
 
-    # --- fetching
+    def sample(self) -> None:
+        """Look once, now. What fails is noted as the reason for what is missing."""
+        self.queries = 0
+        replicas = self._rings.tracked()
+        if not replicas:
+            return
+        now = round(self._clock.now().timestamp() - self._settle_s, 3)
+        until = time.monotonic() + self._deadline_s
+        parts = min(promql.MOST_PARTS, max(self._parts, math.ceil(len(replicas) / PODS_A_SHARE)))
+        with self._asked:
+            families = self._families
+        scopes = self._scopes(replicas, parts)
+        over_s = self._interval_s
+        if self._moments and 0 < now - self._moments[-1] < _LONGEST_REACH_S:
+            over_s = max(over_s, now - self._moments[-1])
+        back = self._wanted_moment()
+        cost = 2 + parts * (2 if families else 1)
+        if back is not None and 2 * cost + 1 > MOST_QUERIES:
+            self._turn_back = not self._turn_back  # too much for one round: by turns
+        else:
+            self._turn_back = False
+        try:
+            with self._words(replicas):
+                if not self._turn_back:
+                    pods = self._look(scopes, now, families, over_s, until)
+                    self._take(replicas, pods, families)
+                    self._moments.append(now)
+                if back is not None and (self._turn_back or 2 * cost + 1 <= MOST_QUERIES):
+                    self._look_back(replicas, scopes, back, families, until)
+        except _FailedError:
+            return
+        oldest = now - self._rings.keep_s
+        self._moments = [moment for moment in self._moments if moment >= oldest]
+        with self._asked:
+            self._starts = {s: w for s, w in self._starts.items() if s >= oldest}
 
-    def _fetch_all(
-        self, wanted: Mapping[_Slice, set[str]], *, deadline_s: float
-    ) -> Mapping[_Slice, Pods | str]:
-        """Fetch in a thread of its own, since a request's timeout does not bound a slow trickle."""
-        if not wanted:
-            return {}
-        if self._worker is not None and self._worker.is_alive():
-            words = f"{self._host} has not answered the last question yet"
-            return dict.fromkeys(wanted, words)
-        job = _Job(wanted=wanted)
-        until = time.monotonic() + deadline_s
-        self._worker = threading.Thread(
-            target=self._work, args=(job, until), name="prometheus", daemon=True
-        )
-        self._worker.start()
-        self._worker.join(timeout=deadline_s)
-        late = f"{self._host} did not answer within {deadline_s:g} s"
-        return {part: job.found.get(part, late) for part in wanted}
+    def _scopes(self, replicas: Mapping[str, Replica], parts: int) -> list[Scope]:
+        names = {replica.namespace for replica in replicas.values()}
+        return [
+            Scope(namespaces=names, labels=self._labels, part=part, parts=parts)
+            for part in range(parts)
+        ]
 
-    def _work(self, job: _Job, until: float) -> None:
-        for part, namespaces in job.wanted.items():
-            if time.monotonic() >= until:
-                return
-            try:
-                job.found[part] = self._fetch(part, namespaces, until)
-            except _OutOfTimeError:
-                return
-            except _TokenError as error:
-                job.found[part] = str(error)
-            except PrometheusApiClientException as error:
-                job.found[part] = f"{self._host} refused the query: {self._harmless(error)}"
-            except (KeyError, TypeError, ValueError):
-                # requests' JSON error is a ValueError too, and an OSError: this comes first.
-                job.found[part] = f"{self._host} does not answer like Prometheus; check the URL"
-            except OSError as error:
-                # It would fail alike for the others, after as long a wait.
-                words = f"cannot reach {self._host}: {_why(error)}"
-                job.found |= {each: words for each in job.wanted if each not in job.found}
-                return
-            except Exception as error:
-                log.exception("querying Prometheus failed")
-                job.found[part] = f"asking {self._host} failed: {type(error).__name__}"
+    @contextmanager
+    def _words(self, replicas: Mapping[str, Replica]) -> Iterator[None]:
+        """Turn what goes wrong into the reason for what is missing."""
+        words = ""
+        try:
+            yield
+        except PrometheusError as error:
+            if error.too_large:
+                self._parts = min(promql.MOST_PARTS, 2 * self._parts)
+            words = str(error)
+        except Answer as error:
+            words = f"{self._address} {error}"
+        except Exception as error:
+            log.exception("asking Prometheus failed")
+            words = f"asking {self._address} failed: {type(error).__name__}"
+        if words:
+            self._rings.fail(replicas, Fault(reason=UnknownReason.SOURCE_ERROR, words=words))
+            raise _FailedError
 
-    def _fetch(self, part: _Slice, namespaces: set[str], until: float) -> Pods:
-        pods: Pods = {}
-        texts = queries(namespaces, length_s=part.length_s, labels=self._labels)
-        for topic, text in texts.items():
-            left = until - time.monotonic()
-            if left <= 0:
-                raise _OutOfTimeError
-            seconds = math.ceil(min(self._timeout_s, left))  # the client wants whole seconds
-            # Thanos answers with what it has when a store is down, unless told not to.
-            params = {
-                "time": f"{part.end:.3f}",
-                "timeout": f"{seconds}s",
-                "partial_response": "false",
-            }
-            vector = self._client.custom_query(query=text, params=params, timeout=seconds)
-            absorb(pods, topic, vector, self._labels)
+    def _query(self, text: str, at: float, until: float) -> bytes:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise Answer(f"did not answer within {self._deadline_s:g} s")
+        self.queries += 1
+        return self._connection.query(text, at=at, timeout_s=left)
+
+    def _look(
+        self,
+        scopes: Sequence[Scope],
+        at: float,
+        families: frozenset[Family],
+        over_s: float,
+        until: float,
+    ) -> Pods:
+        """Everything as it stood at a moment, with means of gauges over the time before it."""
+        pods, labels = Pods(), self._labels
+        whole = Scope(namespaces=scopes[0].namespaces, labels=labels)
+        pods.absorb_state(self._query(promql.state(whole), at, until), labels)
+        pods.absorb_gauges(self._query(promql.gauges(whole, over_s=over_s), at, until), labels)
+        for scope in scopes:
+            pods.absorb_values(self._query(promql.values(scope), at, until), labels)
+            if families:
+                text = promql.buckets(scope, families)
+                pods.absorb_values(self._query(text, at, until), labels)
         return pods
 
-    def _harmless(self, error: Exception) -> str:
-        """The error without secrets, at a readable length."""
-        words = str(error)
-        for secret in (*self._secrets, self._token.newest if self._token else ""):
-            words = words.replace(secret, "***") if secret else words
-        return words if len(words) <= _LONGEST_WORDS else words[:_LONGEST_WORDS] + "..."
+    def _take(
+        self, replicas: Mapping[str, Replica], pods: Pods, families: frozenset[Family]
+    ) -> None:
+        fresh = frozenset(buckets_of(family) for family in families - self._fetched)
+        for key, replica in replicas.items():
+            pod = pods.get((replica.namespace, replica.id))
+            fault = NOT_SCRAPED if pod is None else pod.fault()
+            if pod is None or fault is not None or pod.at is None:
+                self._rings.fail([key], fault or NOT_SCRAPED)
+                continue
+            page = pod.page()
+            self._rings.add(key, pod.at, page, means=page.gauges, fresh=fresh)
+        self._fetched |= families
+
+    # --- the past
+
+    def _wanted_moment(self) -> float | None:
+        """The newest start of a window that no round was near to."""
+        if not self._moments:
+            return None  # the first round has just been: what is asked comes to know of it
+        first, earliest = self._moments[0], self._clock.now().timestamp() - _LONGEST_REACH_S
+        with self._asked:
+            missing = [
+                start
+                for start, length in self._starts.items()
+                if earliest <= start < min(self._moments)
+                and all(
+                    abs(moment - start) > max(1.5 * self._interval_s, length / 8)
+                    for moment in self._moments
+                )
+            ]
+        newest = max(missing, default=None)
+        return None if newest is None or newest >= first else round(newest, 3)
+
+    def _look_back(
+        self,
+        replicas: Mapping[str, Replica],
+        scopes: Sequence[Scope],
+        at: float,
+        families: frozenset[Family],
+        until: float,
+    ) -> None:
+        """Put a moment of the past before all that was seen."""
+        first = self._moments[0]
+        past = self._look(scopes, at, families, self._interval_s, until)
+        between = Pods()
+        whole = Scope(namespaces=scopes[0].namespaces, labels=self._labels)
+        text = promql.gauges(whole, over_s=first - at)
+        between.absorb_gauges(self._query(text, first, until), self._labels)
+        for key, replica in replicas.items():
+            where = (replica.namespace, replica.id)
+            pod = past.get(where)
+            if pod is None or pod.fault() is not None or pod.at is None:
+                continue
+            page = between[where].page()
+            self._rings.prepend(key, pod.at, pod.page(), means=page.gauges)
+        self._moments.insert(0, at)
 
 
-class _OutOfTimeError(Exception):
-    """The deadline has passed."""
-
-
-class _TokenError(Exception):
-    """The token could not be read; the text says why."""
-
-
-class _BearerToken(requests.auth.AuthBase):
-    """Puts the token of a file into a request; the file is read each time."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.newest = ""
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        try:
-            token = self._path.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise _TokenError(f"cannot read the token file {self._path}: {_why(error)}") from error
-        self.newest = token
-        request.headers["Authorization"] = f"Bearer {token}"
-        return request
-
-
-def _secrets(user: str | None, password: str | None, headers: Mapping[str, str]) -> list[str]:
-    """What a server that echoes a request could give away."""
-    found = [password or "", *(value.rpartition(" ")[2] for value in headers.values())]
-    if password:
-        found.append(base64.b64encode(f"{user}:{password}".encode()).decode())
-    return [secret for secret in found if len(secret) >= _SHORTEST_SECRET]
-
-
-def _slice(replica: Replica, ask: Ask) -> _Slice | None:
-    """The window to ask for; None when too little of it counts for this replica."""
-    full = (ask.end - ask.start).total_seconds()
-    counts = (ask.end - start_of(replica, ask)).total_seconds()
-    share = next((quarter for quarter in _QUARTERS if quarter * full <= counts), None)
-    if share is None:
-        return None
-    return _Slice(end=round(ask.end.timestamp(), 3), length_s=round(full * share, 3))
-
-
-def _window(replica: Replica, ask: Ask, found: Mapping[_Slice, Pods | str]) -> ReplicaWindow:
-    part = _slice(replica, ask)
-    if part is None:
-        full = (ask.end - ask.start).total_seconds()
-        start = start_of(replica, ask)
-        if start >= ask.end:
-            return warming(replica, start)
-        counts = (ask.end - start).total_seconds()
-        words = f"its numbers count for {counts:.0f} s, less than a quarter of {full:.0f} s"
-        return failed(replica, UnknownReason.TOO_FEW_SAMPLES, words)
-    pods = found[part]
-    if isinstance(pods, str):
-        return failed(replica, UnknownReason.SOURCE_ERROR, pods)
-    pod = pods.get((ask.target.namespace, replica.id))
-    return window_of(pod, replica, end=part.end, length_s=part.length_s)
-
-
-def _why(error: BaseException) -> str:
-    """The system's words for the cause; never the URL."""
-    causes = list(_chain(error))
-    for cause in causes:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-    if any(isinstance(cause, urllib3.exceptions.ReadTimeoutError) for cause in causes):
-        return "no answer to a query within the timeout"
-    return type(error).__name__
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and what led to it."""
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__ or cause.__context__
+class _FailedError(Exception):
+    """The round has failed and the reason is noted."""

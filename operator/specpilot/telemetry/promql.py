@@ -1,53 +1,41 @@
-"""The queries put to Prometheus: six per window, whatever the number of targets and replicas.
+"""The queries put to Prometheus: five for everything, whatever the number of targets and replicas.
 
-Each query is a union (`or`) of one term per series, told apart by a label `series` that
-`label_replace` adds. A term adds up the engine's own labels (`sum without (engine, ...)`) and keeps
-all others: they are Prometheus' account of where a series was scraped, and two accounts of one pod
-are two copies of the same numbers, which must be noticed and not added.
+They ask for numbers as they stand at one moment, not for what happened in a window. Windows are cut
+out of what several such moments said (`history`), so a policy with a window of its own, a canary
+with its slices or a thousand of them cost Prometheus nothing, and counts are exact where `increase`
+would extrapolate.
 
-Counters go by two spellings because some collectors strip `_total`; `a or b` takes the first that
-a replica has.
+`sum by (__name__, ...)` adds up the engine's own labels inside a pod. It would add up two scrapes
+of one pod as well, so the state query keeps all other labels: two accounts of a pod are noticed.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from specpilot.telemetry.exposition import CANONICAL, PROCESS_START
 from specpilot.telemetry.names import (
+    AVERAGED,
     CACHE_INFO,
+    COUNTER_NAMES,
     ENGINE_LABELS,
     GAUGE_NAMES,
+    LEGACY_RATE,
     LEGACY_SPECULATION,
-    PREFIX,
-    QUANTILES,
+    POSITIONS,
+    PREFIXES,
+    RAY_LABELS,
     Counter,
     Family,
 )
 
 
-class Topic(StrEnum):
-    """What a query is about."""
-
-    STATE = "state"
-    COUNTERS = "counters"
-    TOTALS = "totals"
-    BUCKETS = "buckets"
-    GAUGES = "gauges"
-    RESTARTS = "restarts"
-
-
 class State(StrEnum):
-    """Terms of the state query, beside the numbers."""
+    """Terms of the state query."""
 
-    LIVE = "live"  # time of the sample that stands at the end of the window
-    FIRST = "first"  # time of the first sample
-    LAST = "last"  # time of the newest sample, also when the series has ended since
-    SAMPLES = "samples"
-    SPECULATION = "speculation"
-    LEGACY = "legacy"
-    INFO = "info"  # time of the newest sample of a series that exists from the start
-    INFO_SAMPLES = "info_samples"
+    LIVE = "live"  # time of the newest sample of a counter that every engine has
+    INFO = "info"  # the same of a series that exists before the first request
     UP = "up"
 
 
@@ -58,7 +46,7 @@ class Labels:
     Attributes:
         namespace: Label that holds a pod's namespace.
         pod: Label that holds its name.
-        matchers: More matchers for every selector, such as `job="vllm"`.
+        matchers: More matchers for every selector, as PromQL (`cluster="a",job="vllm"`).
     """
 
     namespace: str = "namespace"
@@ -66,101 +54,131 @@ class Labels:
     matchers: str = ""
 
 
-_WITHOUT = f"without ({', '.join(ENGINE_LABELS)})"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Which pods a query is about.
+
+    Attributes:
+        namespaces: Their namespaces.
+        labels: How this Prometheus names things.
+        part: Which share of the pods, counted from 0.
+        parts: How many shares there are.
+    """
+
+    namespaces: Collection[str]
+    labels: Labels
+    part: int = 0
+    parts: int = 1
+
+    def matchers(self) -> str:
+        """The matchers, without braces."""
+        labels = self.labels
+        names = sorted(set(self.namespaces))
+        if len(names) == 1:
+            namespace = f"{labels.namespace}={quoted(names[0])}"
+        else:
+            pattern = "|".join(re.escape(name) for name in names)
+            namespace = f"{labels.namespace}=~{quoted(pattern)}"
+        share = _share(self.part, self.parts)
+        pod = f"{labels.pod}=~{quoted(share)}" if share else ""
+        return ",".join(part for part in (namespace, pod, labels.matchers) if part)
 
 
-def queries(namespaces: Collection[str], *, length_s: float, labels: Labels) -> Mapping[Topic, str]:
-    """The queries of one window of `length_s` seconds, to be evaluated at its end."""
-    return {topic: " or ".join(terms) for topic, terms in _terms(namespaces, length_s, labels)}
+_ENDINGS = "bcdfghjklmnpqrstvwxz2456789"
+"""Characters that Kubernetes draws the ends of pod names from."""
+
+MOST_PARTS = 6
+"""Shares of the pods a query may be cut into."""
 
 
-def _terms(
-    namespaces: Collection[str], length_s: float, labels: Labels
-) -> Iterable[tuple[Topic, list[str]]]:
-    where = _where(namespaces, labels)
-    window = f"[{round(length_s * 1000)}ms]"
+def _share(part: int, parts: int) -> str:
+    """Pattern of the pod names in one of several shares; every name is in exactly one."""
+    if parts == 1:
+        return ""
+    size = -(-len(_ENDINGS) // parts)
+    if part < parts - 1:
+        return f".*[{_ENDINGS[part * size : (part + 1) * size]}]"
+    return f".*[^{_ENDINGS[: part * size]}]"
 
-    def vllm(name: str) -> str:
-        return f"{PREFIX}{name}{where}"
 
-    def spellings(counter: str) -> list[str]:
-        return [vllm(f"{counter}_total"), vllm(counter)]
+def values(scope: Scope) -> str:
+    """Counters, and sums and counts of histograms; the start time of the process they are of."""
+    plain = [wire for wires in COUNTER_NAMES.values() for wire in wires]
+    plain += [POSITIONS, *(name for name in LEGACY_SPECULATION if name != LEGACY_RATE)]
+    totals = [f"{family}_(sum|count)" for family in Family]
+    series = _series([*(f"{name}(_total)?" for name in plain), *totals])
+    keep = f"by (__name__, position, {scope.labels.namespace}, {scope.labels.pod})"
+    where = scope.matchers()
+    same = f"on (job, instance, {scope.labels.namespace}, {scope.labels.pod})"
+    # Other containers of the pod have processes of their own: theirs may restart unnoticed.
+    engine = f"{{{_series([_heartbeat()])},{where}}}"
+    start = f"max {keep} ({PROCESS_START[0]}{{{where}}} and {same} {engine})"
+    # `or` does not look at names: without a label of its own the start time would be left out.
+    return f"sum {keep} ({{{series},{where}}}) or {_labelled(start, PROCESS_START[0])}"
 
-    def each(series: str, template: str, selectors: Iterable[str]) -> list[str]:
-        """One labelled term per selector; the earlier ones win."""
-        return [_labelled(template.format(selector), series) for selector in selectors]
 
-    increase = f"sum {_WITHOUT} (increase({{}}{window}))"
+def buckets(scope: Scope, families: Iterable[Family]) -> str:
+    """Buckets of these histograms."""
+    series = _series([f"{family}_bucket" for family in sorted(families)])
+    keep = f"by (__name__, le, {scope.labels.namespace}, {scope.labels.pod})"
+    return f"sum {keep} ({{{series},{scope.matchers()}}})"
 
-    yield (
-        Topic.COUNTERS,
-        [term for name in Counter for term in each(name, increase, spellings(name))],
-    )
-    yield (
-        Topic.TOTALS,
-        [
-            term
-            for name in Family
-            for part in ("sum", "count")
-            for term in each(f"{name}_{part}", increase, [vllm(f"{name}_{part}")])
-        ],
-    )
-    yield (
-        Topic.BUCKETS,
-        [term for name in QUANTILES for term in each(name, increase, [vllm(f"{name}_bucket")])],
-    )
-    # Not avg_over_time: with several API servers a gauge is absent until the first request, and the
-    # mean over all scrapes needs the sum and the number of scrapes. Summed over engines and divided
-    # by their number afterwards, since `avg` of a share and `sum` of a count must both be possible.
-    gauges: list[str] = []
-    for gauge, names in GAUGE_NAMES.items():
-        found = [vllm(name) for name in names]
-        gauges += each(gauge, f"sum {_WITHOUT} (sum_over_time({{}}{window}))", found)
-        gauges += each(f"{gauge}/engines", f"count {_WITHOUT} ({{}})", found)
-    yield (Topic.GAUGES, gauges)
 
-    heartbeat = spellings(Counter.GENERATION_TOKENS)
-    # Where a sum falls although nothing restarted (a negative observation), `increase` takes it for
-    # a restart and adds the whole sum again; only counting the falls tells.
-    falls = f"max {_WITHOUT} (resets({{}}{window}))"
-    sums = [term for name in Family for term in each(name, falls, [vllm(f"{name}_sum")])]
-    yield (Topic.RESTARTS, [*each(Counter.GENERATION_TOKENS, falls, heartbeat), *sums])
-
-    # The newest and the first sample's own times, looked up at twenty moments of the window.
-    over_time = f"[{round(length_s * 1000)}ms:{max(1000, round(length_s * 50))}ms]"
-    by_pod = f"max by ({labels.namespace}, {labels.pod})"
-    info = [vllm(CACHE_INFO)]
-    state = [
-        *each(State.LIVE, f"max {_WITHOUT} (timestamp({{}}))", heartbeat),
-        *each(
-            State.FIRST, f"min {_WITHOUT} (min_over_time(timestamp({{}}){over_time}))", heartbeat
-        ),
-        *each(State.LAST, f"max {_WITHOUT} (max_over_time(timestamp({{}}){over_time}))", heartbeat),
-        *each(State.SAMPLES, f"max {_WITHOUT} (count_over_time({{}}{window}))", heartbeat),
-        *each(State.SPECULATION, f"max {_WITHOUT} (timestamp({{}}))", spellings(Counter.DRAFTS)),
-        *each(
-            State.LEGACY,
-            f"max {_WITHOUT} (timestamp({{}}))",
-            [vllm(LEGACY_SPECULATION[0] + "_total"), *map(vllm, LEGACY_SPECULATION)],
-        ),
-        *each(State.INFO, f"{by_pod} (timestamp({{}}))", info),
-        *each(State.INFO_SAMPLES, f"{by_pod} (count_over_time({{}}{window}))", info),
-        *each(State.UP, f"{by_pod} ({{}})", [f"up{where}"]),
+def gauges(scope: Scope, *, over_s: float) -> str:
+    """Means of the gauges over the last seconds; a label `series` tells which."""
+    by = f"by ({scope.labels.namespace}, {scope.labels.pod})"
+    over = f"[{max(1, round(over_s * 1000))}ms]"
+    wires = [(wire, gauge in AVERAGED) for gauge, names in GAUGE_NAMES.items() for wire in names]
+    terms = [
+        _labelled(
+            f"{'avg' if averaged else 'sum'} {by} "
+            f"(avg_over_time({{{_series([wire])},{scope.matchers()}}}{over}))",
+            wire,
+        )
+        for wire, averaged in [*wires, (LEGACY_RATE, True)]
     ]
-    yield (Topic.STATE, state)
+    return " or ".join(terms)
 
 
-def _where(namespaces: Collection[str], labels: Labels) -> str:
-    names = sorted(set(namespaces))
-    if len(names) == 1:
-        matcher = f"{labels.namespace}={_quoted(names[0])}"
-    else:
-        pattern = "|".join(re.escape(name) for name in names)
-        matcher = f"{labels.namespace}=~{_quoted(pattern)}"
-    return "{" + ",".join(part for part in (matcher, labels.matchers) if part) + "}"
+def state(scope: Scope) -> str:
+    """When each pod was seen last, by every account of it, and whether its scrape succeeds."""
+    labels, where = scope.labels, scope.matchers()
+    inside = ", ".join((*ENGINE_LABELS, *RAY_LABELS))
+    by_pod = f"by ({labels.namespace}, {labels.pod})"
+    heartbeat = f"{{{_series([_heartbeat()])},{where}}}"
+    info = f"{{{_series([CACHE_INFO])},{where}}}"
+    return " or ".join(
+        [
+            _labelled(f"max without ({inside}) (timestamp({heartbeat}))", State.LIVE),
+            _labelled(f"max {by_pod} (timestamp({info}))", State.INFO),
+            _labelled(f"max {by_pod} (up{{{where}}})", State.UP),
+        ]
+    )
 
 
-def _quoted(text: str) -> str:
+def _heartbeat() -> str:
+    return f"{Counter.GENERATION_TOKENS}(_total)?"
+
+
+def wire_of(name: str) -> str | None:
+    """The engine's name for a series of Prometheus, without prefix and `_total`."""
+    for prefix in PREFIXES:
+        if name.startswith(prefix):
+            name = name.removeprefix(prefix)
+            break
+    stripped = name.removesuffix("_total")
+    if stripped in CANONICAL:
+        return stripped
+    return name if name in CANONICAL else None
+
+
+def _series(patterns: Iterable[str]) -> str:
+    names = quoted(f"({'|'.join(PREFIXES)})({'|'.join(patterns)})")
+    return f"__name__=~{names}"
+
+
+def quoted(text: str) -> str:
+    """A string literal of PromQL."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 

@@ -6,7 +6,17 @@ from datetime import timedelta
 from typing import TypeAlias, TypeVar
 
 from specpilot.domain.readings import UnknownReason
-from specpilot.telemetry.names import PREFIX, SPECULATION, Counter, Family, Gauge
+from specpilot.telemetry.names import (
+    LEGACY_RATE,
+    POSITIONS,
+    PREFIX,
+    SPECULATION,
+    Counter,
+    DeviceGauge,
+    Family,
+    Gauge,
+    buckets_of,
+)
 from specpilot.telemetry.windows import (
     Arm,
     Fault,
@@ -89,6 +99,51 @@ def _speculation_fault(window: ReplicaWindow) -> Fault | None:
     return Fault(reason=UnknownReason.NOT_EXPORTED, words=words)
 
 
+def legacy_rate(window: ReplicaWindow) -> float | Fault:
+    """The V0 engine's own acceptance rate since its start."""
+    value = window.legacy_rate
+    if value is None:
+        return _not_exported(LEGACY_RATE)
+    if value != value:  # noqa: PLR0124 - the definition of NaN
+        words = "the V0 engine has no acceptance rate before its first draft"
+        return Fault(reason=UnknownReason.NAN, words=words)
+    if not 0.0 <= value <= 1.0:
+        words = f"the engine exports an acceptance rate of {value:g}"
+        return Fault(reason=UnknownReason.NAN, words=words)
+    return value
+
+
+def position(index: int) -> Read[tuple[float, float]]:
+    """Tokens accepted at a position of the draft, and drafts."""
+
+    def read(window: ReplicaWindow) -> tuple[float, float] | Fault:
+        drafts = counter(Counter.DRAFTS)(window)
+        if isinstance(drafts, Fault):
+            return drafts
+        if fault := window.faults.get(POSITIONS):
+            return fault
+        if (accepted := window.positions.get(index)) is None:
+            words = f"no draft is longer than {len(window.positions)} tokens on these replicas"
+            return Fault(reason=UnknownReason.NOT_EXPORTED, words=words)
+        return (accepted, drafts)
+
+    return read
+
+
+def steps(window: ReplicaWindow) -> tuple[float, float] | Fault:
+    """Output tokens and engine steps."""
+    if window.speculation is Speculation.LEGACY:
+        return _legacy_tokens()
+    if not window.one_server:
+        words = "several API servers (or Ray) may count each step more than once"
+        return Fault(reason=UnknownReason.AMBIGUOUS, words=words)
+    tokens = counter(Counter.GENERATION_TOKENS)(window)
+    if isinstance(tokens, Fault):
+        return tokens
+    taken = histogram(Family.STEPS)(window)
+    return taken if isinstance(taken, Fault) else (tokens, taken.count)
+
+
 def _not_exported(name: str) -> Fault:
     words = f"the engine exports no {PREFIX}{name}"
     return Fault(reason=UnknownReason.NOT_EXPORTED, words=words)
@@ -97,19 +152,36 @@ def _not_exported(name: str) -> Fault:
 def throughput(window: ReplicaWindow) -> float | Fault:
     """Output tokens per second of one replica."""
     if window.speculation is Speculation.LEGACY:
-        words = (
-            "the V0 engine counts too few generated tokens while it speculates; "
-            "use vLLM 0.10 or newer"
-        )
-        return Fault(reason=UnknownReason.AMBIGUOUS, words=words)
+        return _legacy_tokens()
     tokens = counter(Counter.GENERATION_TOKENS)(window)
     return tokens if isinstance(tokens, Fault) else tokens / window.span_s
+
+
+def _legacy_tokens() -> Fault:
+    words = (
+        "the V0 engine counts too few generated tokens while it speculates; use vLLM 0.10 or newer"
+    )
+    return Fault(reason=UnknownReason.AMBIGUOUS, words=words)
 
 
 def completion(window: ReplicaWindow) -> float | Fault:
     """Finished requests per second of one replica."""
     requests = counter(Counter.REQUESTS)(window)
     return requests if isinstance(requests, Fault) else requests / window.span_s
+
+
+def device(name: DeviceGauge) -> Read[float]:
+    """The mean of a gauge of the replica's devices."""
+
+    def read(window: ReplicaWindow) -> float | Fault:
+        if fault := window.faults.get(name):
+            return fault
+        if (value := window.gauges.get(name)) is not None:
+            return unusable(value) or value
+        words = f"the GPU exporter gives no series for {name}; see which of its metrics are enabled"
+        return Fault(reason=UnknownReason.NOT_EXPORTED, words=words)
+
+    return read
 
 
 def gauge(name: Gauge) -> Read[float]:
@@ -138,6 +210,15 @@ def histogram(name: Family) -> Read[Histogram]:
         if (found := window.histograms.get(name)) is None:
             return _not_exported(name)
         return unusable(found.sum) or unusable(found.count) or found
+
+    return read
+
+
+def with_buckets(name: Family) -> Read[Histogram]:
+    """The increase of a histogram, buckets included."""
+
+    def read(window: ReplicaWindow) -> Histogram | Fault:
+        return window.faults.get(buckets_of(name)) or histogram(name)(window)
 
     return read
 

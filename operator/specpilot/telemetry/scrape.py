@@ -14,7 +14,6 @@ import ssl
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Self
 
 import httpx
@@ -24,16 +23,8 @@ from specpilot.domain.readings import Readings, UnknownReason
 from specpilot.domain.targets import Replica
 from specpilot.telemetry.answer import answer
 from specpilot.telemetry.exposition import Page, parse
-from specpilot.telemetry.history import History, window_of
-from specpilot.telemetry.windows import (
-    Arm,
-    ReplicaWindow,
-    failed,
-    failed_arm,
-    serving,
-    start_of,
-    warming,
-)
+from specpilot.telemetry.rings import Rings
+from specpilot.telemetry.windows import Arm, Fault
 
 log = logging.getLogger(__name__)
 
@@ -80,16 +71,17 @@ class ScrapeTelemetry:
         self._clock = clock
         self._interval_s = interval_s
         self._timeout_s = timeout_s
-        self._keep_s = keep_s
         self._concurrency = concurrency
         self._max_bytes = max_bytes
-        self._stale_floor_s = stale_floor_s
         # Loading the system's CAs takes longer than a scrape, so it is done once.
         self._verify = ssl.create_default_context() if verify is True else verify
-        self._lock = threading.Lock()  # guards the three below
-        self._replicas: dict[str, Replica] = {}
-        self._histories: dict[str, History] = {}
-        self._errors: dict[str, str] = {}
+        self._rings = Rings(
+            clock=clock,
+            source=_SOURCE,
+            interval_s=interval_s,
+            keep_s=keep_s,
+            stale_floor_s=stale_floor_s,
+        )
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
 
@@ -118,8 +110,12 @@ class ScrapeTelemetry:
 
     def track(self, replicas: Sequence[Replica]) -> None:
         """Replace the list of replicas to sample. History of those gone is kept until it is old."""
-        with self._lock:
-            self._replicas = {_identity(replica): replica for replica in replicas}
+        self._rings.track(replicas)
+
+    @property
+    def lag_s(self) -> float:
+        """Seconds after a moment in which its numbers come in."""
+        return self._interval_s
 
     # --- questions
 
@@ -129,47 +125,7 @@ class ScrapeTelemetry:
 
     def windows(self, asks: Sequence[Ask], *, deadline_s: float) -> Mapping[str, Arm]:  # noqa: ARG002 - memory answers at once
         """Answer from the samples in memory."""
-        return {ask.key: self._arm(ask) for ask in asks}
-
-    def _arm(self, ask: Ask) -> Arm:
-        if ask.end > self._clock.now():
-            words = f"the window ends in the future, at {ask.end:%Y-%m-%d %H:%M:%S} UTC"
-            reason = UnknownReason.SOURCE_ERROR
-            return failed_arm(ask, source=_SOURCE, reason=reason, words=words)
-        return Arm(
-            source=_SOURCE,
-            end=ask.end,
-            window_s=(ask.end - ask.start).total_seconds(),
-            replicas=tuple(self._window(replica, ask) for replica in serving(ask)),
-            stale_floor_s=self._stale_floor_s,
-        )
-
-    def _window(self, replica: Replica, ask: Ask) -> ReplicaWindow:
-        start = start_of(replica, ask)
-        if start >= ask.end:
-            return warming(replica, start)
-        key = _identity(replica)
-        with self._lock:
-            history = self._histories.get(key)
-            error = self._errors.get(key, "")
-            tracked = key in self._replicas
-            samples = history.between(start.timestamp(), ask.end.timestamp()) if history else []
-        if samples:
-            window = window_of(
-                samples,
-                replica=replica.id,
-                interval_s=self._interval_s,
-                declared_on=bool(replica.declared.config),
-            )
-            return replace(window, trouble=error)
-        if error:
-            return failed(replica, UnknownReason.SOURCE_ERROR, error)
-        words = "not scraped in the window"
-        if not replica.endpoint:
-            words = "has no address to scrape yet"
-        elif not tracked:
-            words = "is not tracked"
-        return failed(replica, UnknownReason.NO_DATA, words)
+        return self._rings.arms(asks)
 
     # --- sampling
 
@@ -189,13 +145,7 @@ class ScrapeTelemetry:
             stop.wait(due - time.monotonic())
 
     async def _sample_once(self) -> None:
-        with self._lock:
-            due = {
-                key: replica
-                for key, replica in self._replicas.items()
-                if replica.ready and not replica.terminating and replica.endpoint
-            }
-            self._forget(set(self._replicas))
+        due = {key: replica for key, replica in self._rings.tracked().items() if replica.endpoint}
         limits = httpx.Limits(max_connections=self._concurrency, max_keepalive_connections=0)
         room = asyncio.Semaphore(self._concurrency)
         async with httpx.AsyncClient(
@@ -225,14 +175,11 @@ class ScrapeTelemetry:
         except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as failure:
             error = f"{_address(replica)}: {str(failure) or type(failure).__name__}"
         else:
-            with self._lock:
-                history = self._histories.setdefault(key, History(keep_s=self._keep_s))
-                history.add(at.timestamp(), page)
-                self._errors.pop(key, None)
+            self._rings.add(key, at.timestamp(), page)
             return
         log.debug("scrape of %s failed: %s", replica.id, error)
-        with self._lock:
-            self._errors[key] = f"cannot scrape {error}"
+        words = f"cannot scrape {error}"
+        self._rings.fail([key], Fault(reason=UnknownReason.SOURCE_ERROR, words=words))
 
     async def _page(self, client: httpx.AsyncClient, endpoint: str) -> Page:
         url = endpoint.rstrip("/") + "/metrics"
@@ -245,22 +192,6 @@ class ScrapeTelemetry:
                 if len(body) > self._max_bytes:
                     raise ScrapeError(f"its page is larger than {self._max_bytes} bytes")
         return parse(bytes(body))
-
-    def _forget(self, tracked: set[str]) -> None:
-        """Drop what is too old to be asked for. The lock is held."""
-        oldest = self._clock.now().timestamp() - self._keep_s
-        for key in list(self._histories):
-            samples = self._histories[key].samples
-            if key not in tracked and (not samples or samples[-1].at < oldest):
-                del self._histories[key]
-        for key in list(self._errors):
-            if key not in tracked:
-                del self._errors[key]
-
-
-def _identity(replica: Replica) -> str:
-    """Numbers belong to a process, not to a name that a later process may take over."""
-    return f"{replica.id}\0{replica.instance}"
 
 
 def _address(replica: Replica) -> str:

@@ -13,7 +13,7 @@ from typing import Protocol
 from specpilot.domain.ports import Ask
 from specpilot.domain.readings import UnknownReason
 from specpilot.domain.targets import Replica
-from specpilot.telemetry.names import Counter, Family, Gauge
+from specpilot.telemetry.names import Counter, Family
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +61,13 @@ class ReplicaWindow:
         span_s: Seconds that the increases stand for.
         interval_s: Seconds between samples, as configured or as seen.
         counters: Increase per counter.
+        positions: Increase of the tokens accepted at each position of a draft, from 0.
         histograms: Increase per histogram.
         gauges: Mean per gauge. A gauge the engine does not export (yet) is left out.
         faults: Why a single series has no number.
         speculation: Which speculation series it exports.
+        legacy_rate: The V0 engine's own acceptance rate, NaN before its first draft.
+        one_server: Whether one API server keeps all the counts; several count steps twice.
         declared_on: Whether it was started to speculate, as its own declaration says.
         trouble: What went wrong when the source last asked it, "" when nothing did.
     """
@@ -77,10 +80,13 @@ class ReplicaWindow:
     span_s: float = 0.0
     interval_s: float = 0.0
     counters: Mapping[Counter, float] = field(default_factory=dict)
+    positions: Mapping[int, float] = field(default_factory=dict)
     histograms: Mapping[Family, Histogram] = field(default_factory=dict)
-    gauges: Mapping[Gauge, float] = field(default_factory=dict)
+    gauges: Mapping[str, float] = field(default_factory=dict)
     faults: Mapping[str, Fault] = field(default_factory=dict)
     speculation: Speculation = Speculation.ABSENT
+    legacy_rate: float | None = None
+    one_server: bool = True
     declared_on: bool = False
     trouble: str = ""
 
@@ -106,6 +112,11 @@ class Arm:
 
 class Source(Protocol):
     """A place where numbers come from."""
+
+    @property
+    def lag_s(self) -> float:
+        """Seconds after a moment in which its numbers come in."""
+        ...
 
     def track(self, replicas: Sequence[Replica]) -> None:
         """Say which replicas exist."""
@@ -139,11 +150,13 @@ def warming(replica: Replica, start: datetime) -> ReplicaWindow:
 
 def failed(replica: Replica, reason: UnknownReason, words: str) -> ReplicaWindow:
     """A window without numbers."""
-    return ReplicaWindow(
-        replica=replica.id,
-        fault=Fault(reason=reason, words=words),
-        declared_on=bool(replica.declared.config),
-    )
+    fault = Fault(reason=reason, words=words)
+    return failed_window(replica.id, fault, declared_on=bool(replica.declared.config))
+
+
+def failed_window(replica: str, fault: Fault, *, declared_on: bool) -> ReplicaWindow:
+    """A window without numbers, of the replica of that id."""
+    return ReplicaWindow(replica=replica, fault=fault, declared_on=declared_on)
 
 
 def failed_arm(ask: Ask, *, source: str, reason: UnknownReason, words: str) -> Arm:

@@ -121,11 +121,12 @@ def test_the_operator_understands_every_variable_it_is_given() -> None:
         for parameter in get_command(app).commands["operator"].params  # type: ignore[attr-defined]
         for variable in [parameter.envvar]
     }
-    objects = template(
-        *("prometheus.url=http://p:9090", "prometheus.tokenSecret.name=token"),
-        "watchNamespaces={a}",
-    )
-    assert {n for n in environment(objects) if n.startswith("SPECPILOT_")} <= known
+    variants = (EVERYTHING, TOKEN, INSECURE)
+    objects = [o for values in variants for o in template(*values, "watchNamespaces={a}")]
+    deployments = [o for o in objects if o["kind"] == "Deployment"]
+    given = {name for each in deployments for name in environment([each])}
+    assert {n for n in known if n.startswith("SPECPILOT_PROMETHEUS_")} <= given
+    assert {n for n in given if n.startswith("SPECPILOT_")} <= known
 
 
 def test_postgresql_needs_no_volume_and_rolls() -> None:
@@ -137,11 +138,104 @@ def test_postgresql_needs_no_volume_and_rolls() -> None:
     }
 
 
-def test_a_prometheus_token_is_a_file() -> None:
-    objects = template("prometheus.url=http://p:9090", "prometheus.tokenSecret.name=token")
+TOKEN = ("prometheus.url=http://p:9090", "prometheus.bearerTokenSecret.name=token")
+EVERYTHING = (
+    "prometheus.url=https://mimir.example/prometheus",
+    "prometheus.basicAuth.username=ann",
+    "prometheus.basicAuth.passwordSecret.name=password",
+    "prometheus.tls.caConfigMap.name=roots",
+    "prometheus.tls.clientCertSecret.name=client",
+    "prometheus.headers.X-Scope-OrgID=team-a|team-b",
+    "prometheus.headers.X-Odd=a: $(HOME) b",
+    "prometheus.headersFrom[0].header=X-Api-Key",
+    "prometheus.headersFrom[0].secret.name=keys",
+    "prometheus.headersFrom[0].secret.key=mimir",
+    "prometheus.headersFrom[1].header=X-Other",
+    "prometheus.headersFrom[1].secret.name=keys",
+    "prometheus.headersFrom[1].secret.key=other",
+)
+INSECURE = ("prometheus.url=https://p", "prometheus.tls.insecureSkipVerify=true")
+
+
+def prometheus_files(objects: list[Object]) -> dict[str, tuple[str, str, str]]:
+    """Path in the container: kind, name and key of what it comes from."""
+    pod = one(objects, "Deployment")["spec"]["template"]["spec"]
     mounts = {m["name"]: m for m in container(objects)["volumeMounts"]}
-    path = Path(environment(objects)["SPECPILOT_PROMETHEUS_TOKEN_FILE"])
-    assert str(path.parent) == mounts["prometheus-token"]["mountPath"]
+    [volume] = [v for v in pod["volumes"] if v["name"] == "prometheus"]
+    assert mounts["prometheus"]["readOnly"] is True
+    assert "subPath" not in mounts["prometheus"], "such a file would not follow its Secret"
+    return {
+        f"{mounts['prometheus']['mountPath']}/{item['path']}": (kind, source["name"], item["key"])
+        for each in volume["projected"]["sources"]
+        for kind, source in each.items()
+        for item in source["items"]
+    }
+
+
+def test_a_prometheus_token_is_a_file() -> None:
+    objects = template(*TOKEN)
+    path = environment(objects)["SPECPILOT_PROMETHEUS_BEARER_TOKEN_FILE"]
+    assert prometheus_files(objects) == {path: ("secret", "token", "token")}
+
+
+def test_everything_about_a_prometheus_is_passed_on_and_every_secret_as_a_file() -> None:
+    from specpilot.telemetry.connection import parse_headers
+
+    objects = template(*EVERYTHING)
+    given, files = environment(objects), prometheus_files(objects)
+    assert given["SPECPILOT_PROMETHEUS_URL"] == "https://mimir.example/prometheus"
+    assert given["SPECPILOT_PROMETHEUS_USERNAME"] == "ann"
+    assert parse_headers(given["SPECPILOT_PROMETHEUS_HEADERS"], name="headers") == {
+        "X-Odd": "a: $$(HOME) b",  # the kubelet makes it $(HOME)
+        "X-Scope-OrgID": "team-a|team-b",
+    }
+    named = {
+        name.removeprefix("SPECPILOT_PROMETHEUS_"): files[path]
+        for name, path in given.items()
+        if name.startswith("SPECPILOT_PROMETHEUS_") and name.endswith("_FILE")
+    }
+    assert named == {
+        "PASSWORD_FILE": ("secret", "password", "password"),
+        "CA_FILE": ("configMap", "roots", "ca.crt"),
+        "CERT_FILE": ("secret", "client", "tls.crt"),
+        "KEY_FILE": ("secret", "client", "tls.key"),
+    }
+    headers = parse_headers(given["SPECPILOT_PROMETHEUS_HEADER_FILES"], name="header_files")
+    assert {name: files[path] for name, path in headers.items()} == {
+        "X-Api-Key": ("secret", "keys", "mimir"),
+        "X-Other": ("secret", "keys", "other"),
+    }
+    assert len(files) == len(named) + len(headers)
+    assert not [v for v in given.values() if isinstance(v, dict) and "secretKeyRef" in v]
+
+
+def test_an_authority_may_come_from_a_secret() -> None:
+    objects = template("prometheus.url=https://p", "prometheus.tls.caSecret.name=ca")
+    path = environment(objects)["SPECPILOT_PROMETHEUS_CA_FILE"]
+    assert prometheus_files(objects) == {path: ("secret", "ca", "ca.crt")}
+
+
+def test_without_files_there_is_no_volume() -> None:
+    objects = template(*INSECURE)
+    assert environment(objects)["SPECPILOT_PROMETHEUS_INSECURE_SKIP_VERIFY"] == "true"
+    volumes = one(objects, "Deployment")["spec"]["template"]["spec"]["volumes"]
+    assert "prometheus" not in {v["name"] for v in volumes}
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ((), "the engines' /metrics are read directly"),
+        (EVERYTHING, "Signals come from https://mimir.example/prometheus."),
+        (INSECURE, "Whoever answers there is believed"),
+        (TOKEN, "Its credentials go there unencrypted"),
+    ],
+)
+def test_the_notes_say_where_signals_come_from(values: tuple[str, ...], says: str) -> None:
+    options = [word for value in values for word in ("--set", value)]
+    done = helm("install", "specpilot", str(CHART), "--dry-run=client", *options)
+    assert done.returncode == 0, done.stderr
+    assert says in done.stdout
 
 
 def test_no_secret_can_be_listed_and_only_named_ones_read() -> None:
@@ -186,7 +280,77 @@ def test_editors_do_not_approve() -> None:
         ),
         (["replicas=0"], "/replicas", "nobody would steer"),
         (["prometheus.url=prometheus:9090"], "/prometheus/url", "no scheme"),
-        (["prometheus.tokenSecret.name=t"], "there is no prometheus.url", "a token for nobody"),
+        (["prometheus.url=http://a:b@p"], "/prometheus/url", "a password would be in a variable"),
+        (["prometheus.url=http://p/?x=y"], "/prometheus/url", "a query string"),
+        (
+            ["prometheus.bearerTokenSecret.name=t"],
+            "there is no prometheus.url",
+            "a token for nobody",
+        ),
+        (["prometheus.headers.X-A=b"], "there is no prometheus.url", "a header for nobody"),
+        (
+            ["prometheus.url=http://p", "prometheus.basicAuth.username=a"],
+            "username has no password",
+            "half of it",
+        ),
+        (
+            ["prometheus.url=http://p", "prometheus.basicAuth.passwordSecret.name=a"],
+            "passwordSecret belongs to no user",
+            "the other half",
+        ),
+        (
+            [
+                *("prometheus.url=http://p", "prometheus.bearerTokenSecret.name=t"),
+                *("prometheus.basicAuth.username=a", "prometheus.basicAuth.passwordSecret.name=b"),
+            ],
+            "exclude each other; keep one",
+            "two kinds",
+        ),
+        (
+            ["prometheus.url=http://p", "prometheus.tls.caSecret.name=ca"],
+            "prometheus.url does not use TLS",
+            "an authority of nothing",
+        ),
+        (
+            [
+                *("prometheus.url=https://p", "prometheus.tls.caSecret.name=ca"),
+                "prometheus.tls.caConfigMap.name=ca",
+            ],
+            "name the authority once",
+            "two authorities",
+        ),
+        (
+            [
+                *("prometheus.url=https://p", "prometheus.tls.caSecret.name=ca"),
+                "prometheus.tls.insecureSkipVerify=true",
+            ],
+            "never used with insecureSkipVerify",
+            "an authority unasked",
+        ),
+        (
+            ["prometheus.url=http://p", "prometheus.headers.X A=b"],
+            "'X A' not allowed",
+            "no header's name",
+        ),
+        (
+            ["prometheus.url=http://p", "prometheus.headers.X-A= b"],
+            "/prometheus/headers/X-A",
+            "white space at an end",
+        ),
+        (
+            ["prometheus.url=http://p", "prometheus.headersFrom[0].header=X-A"],
+            "/prometheus/headersFrom/0",
+            "no secret",
+        ),
+        (
+            [
+                *("prometheus.url=http://p", "prometheus.headers.X-A=b"),
+                *("prometheus.headersFrom[0].header=x-a", "prometheus.headersFrom[0].secret.key=k"),
+                "prometheus.headersFrom[0].secret.name=s",
+            ],
+            "x-a is given twice",
+            "one header twice",
+        ),
         (["fieldManager=kubectl-specpilot"], "/fieldManager", "GitOps tools take it away"),
         (["watchNamespaces={Chat}"], "/watchNamespaces/0", "no name of a namespace"),
         (["prometheus.ulr=x"], "'ulr' not allowed", "misspelt"),

@@ -6,8 +6,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -17,7 +18,13 @@ from specpilot.domain.policy import TelemetrySource
 from specpilot.domain.readings import Reading, Readings, UnknownReason
 from specpilot.domain.signals import SIGNALS
 from specpilot.domain.targets import Replica
-from specpilot.telemetry import AutoTelemetry, Labels, PrometheusTelemetry, ScrapeTelemetry
+from specpilot.telemetry import (
+    AutoTelemetry,
+    Labels,
+    PrometheusServer,
+    PrometheusTelemetry,
+    ScrapeTelemetry,
+)
 from tests.cluster import build
 from tests.cluster.processes import Process, free_port
 from tests.cluster.waiting import wait_for
@@ -38,9 +45,9 @@ class Scene:
     engines: dict[str, Simulator]
     server: Process
     url: str
-    prometheus: PrometheusTelemetry
     scrape: ScrapeTelemetry
     end: datetime
+    prometheus: PrometheusTelemetry = field(init=False)
 
     def both(self, *names: str) -> tuple[Readings, Readings]:
         """What both say of these engines over the same window under load."""
@@ -48,7 +55,17 @@ class Scene:
         return self.prometheus.collect([question])["k"], self.scrape.collect([question])["k"]
 
     def replica(self, name: str) -> Replica:
-        return self.engines[name].replica() if name in self.engines else replica(name)
+        found = self.engines[name].replica() if name in self.engines else replica(name)
+        return replace(found, namespace="serving")
+
+    def another_source(self, **options: Any) -> PrometheusTelemetry:
+        """A source of its own, that looks as often as Prometheus does."""
+        return PrometheusTelemetry(
+            server=PrometheusServer(url=self.url),
+            clock=WallClock(),
+            interval_s=INTERVAL,
+            **options,
+        )
 
 
 def _configuration(jobs: dict[str, list[tuple[str, str]]]) -> str:
@@ -75,6 +92,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     directory = tmp_path_factory.mktemp("agreement")
     running: list[Process] = []
     load: subprocess.Popen[bytes] | None = None
+    found: Scene | None = None
     scrape = ScrapeTelemetry(clock=WallClock(), interval_s=INTERVAL, timeout_s=5)
     try:
         engines = {}
@@ -117,10 +135,14 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         server.start()
         url = f"http://127.0.0.1:{port}"
         server.wait_ready(lambda: _ready(url), deadline=60)
-        scrape.track([each.replica() for each in engines.values()])
+        found = Scene(engines, server, url, scrape, datetime.now(UTC))
+        found.prometheus = found.another_source()
+        scrape.track([found.replica(name) for name in engines])
+        found.prometheus.track(
+            [found.replica(name) for name in (*engines, "gone", "nobody", "twice")]
+        )
         scrape.start()
-        source = PrometheusTelemetry(url=url, clock=WallClock(), timeout_s=20, deadline_s=60)
-        found = Scene(engines, server, url, source, scrape, datetime.now(UTC))
+        found.prometheus.start()
 
         def sampled() -> bool:
             found.end = datetime.now(UTC)
@@ -147,13 +169,15 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         # The window shall lie within the load, and its last samples be in on both sides.
         found.end = datetime.now(UTC) + timedelta(seconds=WINDOW)
         wait_for(
-            lambda: datetime.now(UTC) > found.end + timedelta(seconds=2 * INTERVAL),
+            lambda: datetime.now(UTC) > found.end + timedelta(seconds=1 + 3 * INTERVAL),
             deadline=2 * WINDOW,
             describe="the window to pass",
         )
         yield found
     finally:
         scrape.close()
+        if found is not None:
+            found.prometheus.close()
         if load is not None:
             load.kill()
             load.wait()
@@ -244,13 +268,22 @@ def test_what_prometheus_does_not_know(
 
 def test_matchers_choose_one_of_two_copies(scene: Scene) -> None:
     labels = Labels(matchers='job="other"')
-    source = PrometheusTelemetry(url=scene.url, clock=WallClock(), labels=labels, timeout_s=20)
-    question = ask(replica("twice"), end=scene.end, seconds=WINDOW)
-    found = source.collect([question])["k"]
-    off = scene.both("off")[0]
-    assert found.value("tokens_per_second") == pytest.approx(
-        off.value("tokens_per_second"), rel=0.1
-    )
+    twice, off = scene.replica("twice"), scene.replica("off")
+
+    def rate(source: PrometheusTelemetry, one: Replica) -> float | None:
+        question = ask(one, end=datetime.now(UTC), seconds=WINDOW)
+        return source.collect([question])["k"].value("tokens_per_second")
+
+    with scene.another_source(labels=labels) as source:
+        source.track([twice])
+        wait_for(
+            lambda: rate(source, twice) is not None and rate(scene.prometheus, off) is not None,
+            deadline=30,
+            describe="the chosen copy to be looked at twice",
+        )
+        chosen = source.collect([ask(twice, end=datetime.now(UTC), seconds=WINDOW)])["k"]
+    assert chosen["batch_size"].known
+    assert chosen["acceptance_rate"].reason is UnknownReason.NOT_EXPORTED, "the copy of `off`"
 
 
 def test_a_window_of_the_past_is_answered_like_then(scene: Scene) -> None:
@@ -285,17 +318,42 @@ def test_a_replica_that_dies_becomes_stale_on_both_sides(scene: Scene) -> None:
 def test_without_prometheus_there_is_an_error_and_not_a_zero(scene: Scene) -> None:
     # Last: it takes Prometheus away.
     scene.server.kill()
-    question = ask(scene.replica("a"), end=scene.end, seconds=WINDOW)
-    found = scene.prometheus.collect([question])["k"]
-    measured = [reading for reading in found.values() if reading.signal != "replicas_ready"]
-    assert {reading.reason for reading in measured} == {UnknownReason.SOURCE_ERROR}
-    assert "Connection refused" in found["tpot_mean"].message
+    one = scene.replica("a")
+    with scene.another_source() as source:
+        source.track([one])
 
-    auto = AutoTelemetry(prometheus=scene.prometheus, scrape=scene.scrape)
-    fallen_back = auto.collect([question])["k"]["tokens_per_second"]
-    assert fallen_back.known
-    assert fallen_back.message.startswith("direct scrape, because Prometheus has nothing")
-    strict = ask(
-        scene.replica("a"), end=scene.end, seconds=WINDOW, source=TelemetrySource.PROMETHEUS
-    )
-    assert not auto.collect([strict])["k"]["tokens_per_second"].known
+        def first() -> Readings:
+            return source.collect([ask(one, end=datetime.now(UTC), seconds=WINDOW)])["k"]
+
+        wait_for(
+            lambda: first()["tpot_mean"].reason is UnknownReason.SOURCE_ERROR,
+            deadline=20,
+            describe=lambda: str(first()["tpot_mean"]),
+        )
+        found = first()
+        measured = [r for n, r in found.items() if n != "replicas_ready" and n[:3] != "gpu"]
+        assert {reading.reason for reading in measured} == {UnknownReason.SOURCE_ERROR}
+        assert "Connection refused" in found["tpot_mean"].message
+
+        auto = AutoTelemetry(prometheus=source, scrape=scene.scrape)
+
+        def reading(chosen: TelemetrySource) -> Reading:
+            auto.track([one])
+            question = ask(one, end=datetime.now(UTC), seconds=WINDOW, source=chosen)
+            return auto.collect([question])["k"]["tokens_per_second"]
+
+        wait_for(
+            lambda: reading(TelemetrySource.AUTO).known,
+            deadline=30,
+            describe=lambda: str(reading(TelemetrySource.AUTO)),
+        )
+        fallen_back = reading(TelemetrySource.AUTO).message
+        assert fallen_back.startswith("direct scrape, because Prometheus has nothing")
+        assert not reading(TelemetrySource.PROMETHEUS).known
+
+    def old() -> Reading:
+        question = ask(one, end=datetime.now(UTC), seconds=WINDOW * 3)
+        return scene.prometheus.collect([question])["k"]["batch_size"]
+
+    wait_for(lambda: old().reason is UnknownReason.STALE, deadline=60, describe=lambda: str(old()))
+    assert "Connection refused" in old().message

@@ -222,6 +222,7 @@ class FakeTelemetry:
     batch: float | None = 10.0
     tpot: dict[str, float] = field(default_factory=lambda: {"off": 0.02, "ngram": 0.02})
     silent: bool = False
+    lag_s: float = 0.0
 
     def track(self, replicas: Sequence[Replica]) -> None:
         del replicas

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from specpilot.domain.policy import TelemetrySource
@@ -14,11 +13,11 @@ from specpilot.domain.ports import Ask
 from specpilot.domain.settings import Declared
 from specpilot.domain.targets import Replica, TargetRef
 from specpilot.telemetry.exposition import parse
-from specpilot.telemetry.history import History, Sample
-from specpilot.telemetry.names import Counter, Family, Gauge
+from specpilot.telemetry.history import History
+from specpilot.telemetry.names import POSITIONS, Counter, DeviceGauge, Family, Gauge
 from specpilot.telemetry.windows import Arm, Histogram, ReplicaWindow, Speculation
+from tests import recordings
 
-RECORDINGS = Path(__file__).parents[2] / "data" / "recordings"
 END = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 TARGET = TargetRef(kind="Deployment", namespace="serving", name="chat")
 ON = Declared(setting="ngram", config='{"method":"ngram","num_speculative_tokens":4}')
@@ -42,7 +41,7 @@ class WallClock:
 
 
 def recording(name: str) -> bytes:
-    return (RECORDINGS / name).read_bytes()
+    return recordings.read(name)
 
 
 def replica(name: str = "a", *, on: bool = False, **fields: Any) -> Replica:
@@ -88,7 +87,12 @@ class Busy:
             Counter.DRAFTS: 2000.0,
             Counter.DRAFT_TOKENS: 8000.0,
             Counter.ACCEPTED_TOKENS: 4000.0,
+            Counter.PREFIX_QUERIES: 1000.0,
+            Counter.PREFIX_HITS: 250.0,
         }
+    )
+    positions: dict[int, float] = field(
+        default_factory=lambda: {0: 1600.0, 1: 1200.0, 2: 800.0, 3: 400.0}
     )
     histograms: dict[Family, Histogram] = field(
         default_factory=lambda: {
@@ -99,6 +103,7 @@ class Busy:
             Family.DECODE_TIME: Histogram(sum=118.0, count=10),
             Family.PROMPT_TOKENS: Histogram(sum=1000, count=10),
             Family.GENERATION_TOKENS: Histogram(sum=5910, count=10),
+            Family.STEPS: Histogram(sum=9000, count=1500),
         }
     )
     gauges: dict[Gauge, float] = field(
@@ -120,6 +125,7 @@ def window(
         "interval_s": 5.0,
         "counters": {k: v for k, v in busy.counters.items() if k not in gone},
         "histograms": {k: v for k, v in busy.histograms.items() if k not in gone},
+        "positions": {} if POSITIONS in gone else dict(busy.positions),
         "gauges": {k: v for k, v in busy.gauges.items() if k not in gone},
         "speculation": Speculation.PRESENT,
         **fields,
@@ -127,17 +133,40 @@ def window(
     return ReplicaWindow(replica=name, **given)
 
 
+DEVICES = {
+    DeviceGauge.UTIL: 0.98,
+    DeviceGauge.TENSOR_ACTIVE: 0.2,
+    DeviceGauge.DRAM_ACTIVE: 0.8,
+    DeviceGauge.MEMORY_USED: 60e9,
+    DeviceGauge.POWER: 400.0,
+}
+
+
+def device_window(name: str = "a", **fields: Any) -> ReplicaWindow:
+    """What a GPU exporter says of a replica that keeps its device busy."""
+    plain: dict[str, Any] = {"counters": {}, "histograms": {}, "positions": {}, "gauges": DEVICES}
+    return window(name, **(plain | fields))
+
+
 def arm(*windows: ReplicaWindow, **fields: Any) -> Arm:
     given: dict[str, Any] = {"source": "direct scrape", "end": END, "window_s": 60.0, **fields}
     return Arm(replicas=windows, **given)
 
 
-def samples(pages: Sequence[tuple[float, bytes]], *, keep_s: float = 1e9) -> list[Sample]:
-    """Samples of pages scraped at seconds before `END`."""
+def looked_at(pages: Sequence[tuple[float, bytes]], *, keep_s: float = 1e9) -> History:
+    """The history of pages scraped at seconds before `END`."""
     history = History(keep_s=keep_s)
     for before, page in pages:
         history.add(END.timestamp() - before, parse(page))
-    return list(history.samples)
+    return history
+
+
+def cut(history: History, *, declared_on: bool = False) -> ReplicaWindow:
+    """All of a history as one window of replica `a`."""
+    assert history.covers is not None
+    found = history.window(*history.covers, replica="a", interval_s=5.0, declared_on=declared_on)
+    assert found is not None
+    return found
 
 
 def page(values: Mapping[str, float | str]) -> bytes:

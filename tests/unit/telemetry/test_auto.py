@@ -26,6 +26,7 @@ class Fake:
     error: Exception | None = None
     tracked: list[Replica] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    lag_s: float = 5.0
 
     def track(self, replicas: Sequence[Replica]) -> None:
         self.tracked = list(replicas)
@@ -94,8 +95,40 @@ def test_a_source_nobody_asks_for_is_left_alone() -> None:
     telemetry = AutoTelemetry(prometheus=prometheus, scrape=scrape)
     telemetry.collect([ask(A, source=SCRAPE)])
     assert prometheus.asked == []
-    telemetry.track([A, B])
-    assert prometheus.tracked == scrape.tracked == [A, B]
+
+
+def test_only_what_prometheus_does_not_know_is_scraped() -> None:
+    prometheus, scrape = Fake("Prometheus", {"a"}), Fake("direct scrape")
+    telemetry = AutoTelemetry(prometheus=prometheus, scrape=scrape)
+
+    def tick(second: float) -> list[str]:
+        end = END + timedelta(seconds=second)
+        telemetry.track([A, B])
+        telemetry.collect([ask(A, key="a", end=end), ask(B, key="b", end=end, target=OTHER)])
+        return [replica.id for replica in scrape.tracked]
+
+    assert prometheus.tracked == []
+    assert tick(0) == [], "it may only be late"
+    assert prometheus.tracked == [A, B]
+    assert tick(20) == ["b"], "unknown for four rounds"
+    prometheus.knows = {"a", "b"}
+    assert tick(30) == []
+
+
+def test_without_prometheus_everything_is_scraped_at_once() -> None:
+    scrape = Fake("direct scrape")
+    AutoTelemetry(prometheus=None, scrape=scrape).track([A, B])
+    assert scrape.tracked == [A, B]
+
+
+def test_devices_have_a_source_of_their_own_whose_failure_harms_nobody() -> None:
+    broken = Fake("GPU exporter", error=OSError())
+    telemetry = AutoTelemetry(prometheus=Fake("Prometheus"), scrape=None, devices=broken)
+    found = telemetry.collect([ask(A)])["k"]
+    assert found["batch_size"].known
+    assert found["gpu_util"].reason is UnknownReason.SOURCE_ERROR
+    unasked = telemetry.collect([replace(ask(A), signals=frozenset({"batch_size"}))])["k"]
+    assert set(unasked) == {"batch_size"}
 
 
 def test_questions_without_sense_are_answered_with_words() -> None:

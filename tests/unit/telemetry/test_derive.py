@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpilot.domain.readings import Readings, UnknownReason
-from specpilot.domain.signals import SIGNALS
-from specpilot.telemetry.derive import derive
-from specpilot.telemetry.names import SPECULATION, Counter, Family, Gauge
+from specpilot.domain.signals import POSITIONS, SIGNALS, position_signal
+from specpilot.telemetry.derive import derive, families_behind, needs_devices
+from specpilot.telemetry.names import QUANTILES, SPECULATION, Counter, Family, Gauge
 from specpilot.telemetry.windows import Arm, Fault, Histogram, ReplicaWindow, Speculation
-from tests.unit.telemetry.builders import END, Busy, arm, histogram, window
+from tests.unit.telemetry.builders import END, Busy, arm, device_window, histogram, window
 
 DOWN = Fault(reason=UnknownReason.SOURCE_ERROR, words="connection refused")
 OFF = {"without": SPECULATION, "speculation": Speculation.ABSENT}
@@ -30,6 +30,10 @@ def _idle() -> Busy:
         },
         gauges=dict.fromkeys(busy.gauges, 0.0),
     )
+
+
+def _v0() -> ReplicaWindow:
+    return window(speculation=Speculation.LEGACY, without={Family.TPOT})
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,16 @@ KNOWN = [
     Known("throughput over requests running", BOTH, "tokens_per_second_per_request", 110 / 6),
     Known("completions add up", BOTH, "requests_per_second", 100 / 60, count=100),
     Known("means are exact: sums over counts", BOTH, "tpot_mean", 9.2 / 100, count=100),
+    Known("a position over all drafts", ONE, "acceptance_rate_pos_2", 0.4, count=2000),
+    Known("tokens over steps", BOTH, "tokens_per_step", 2.2, count=3000),
+    Known("prefix cache", BOTH, "prefix_cache_hit_rate", 0.25, count=2000),
+    Known(
+        "V0: the engine's own figure",
+        arm(replace(_v0(), legacy_rate=0.6)),
+        "acceptance_rate",
+        0.6,
+        says="since its start",
+    ),
     Known("mean prompt", BOTH, "prompt_length_mean", 100.0, count=20),
     Known("mean output", ONE, "generation_length_mean", 591.0),
     Known("a quantile has its bucket's bounds", ONE, "tpot_p50", 0.019375, low=0.01, high=0.025),
@@ -158,10 +172,6 @@ class Unknown:
     signal: str
     want: UnknownReason
     says: str
-
-
-def _v0() -> ReplicaWindow:
-    return window(speculation=Speculation.LEGACY, without={Family.TPOT})
 
 
 UNKNOWN = [
@@ -278,7 +288,30 @@ UNKNOWN = [
         UnknownReason.NOT_EXPORTED,
         "0.11",
     ),
-    Unknown("V0 acceptance", arm(_v0()), "acceptance_rate", UnknownReason.AMBIGUOUS, "V0"),
+    Unknown(
+        "V0 acceptance before a draft",
+        arm(replace(_v0(), legacy_rate=float("nan"))),
+        "acceptance_rate",
+        UnknownReason.NAN,
+        "first draft",
+    ),
+    Unknown("V0 length", arm(_v0()), "mean_acceptance_length", UnknownReason.AMBIGUOUS, "V0"),
+    Unknown("V0 steps", arm(_v0()), "tokens_per_step", UnknownReason.AMBIGUOUS, "V0"),
+    Unknown(
+        "several servers count a step twice",
+        arm(window(one_server=False)),
+        "tokens_per_step",
+        UnknownReason.AMBIGUOUS,
+        "API servers",
+    ),
+    Unknown(
+        "a position that is never drafted",
+        ONE,
+        "acceptance_rate_pos_4",
+        UnknownReason.NOT_EXPORTED,
+        "longer than 4 tokens",
+    ),
+    Unknown("no exporter", ONE, "gpu_util", UnknownReason.NOT_EXPORTED, "no GPU exporter"),
     Unknown("V0 throughput", arm(_v0()), "tokens_per_second", UnknownReason.AMBIGUOUS, "V0"),
     Unknown(
         "a gauge that is NaN",
@@ -342,8 +375,35 @@ def test_unknown_readings_keep_the_time_of_the_newest_sample() -> None:
     assert derive(arm(window(last=old)), ready=1)["batch_size"].at == old
 
 
+DEEPER = {position_signal(index) for index in range(4, POSITIONS)}
+
+
 def test_a_healthy_arm_knows_everything() -> None:
-    assert [r.signal for r in derive(ONE, ready=1).values() if not r.known] == []
+    found = derive(ONE, ready=1, devices=arm(device_window()))
+    assert {r.signal for r in found.values() if not r.known} == DEEPER, "K is 4"
+
+
+def test_devices_are_averaged_over_replicas_and_judged_by_their_own_age() -> None:
+    lagging = device_window("b", last=END - timedelta(seconds=80), interval_s=30.0)
+    devices = arm(device_window("a"), lagging, stale_floor_s=120.0, source="GPU exporter")
+    found = derive(BOTH, ready=2, devices=devices)
+    assert found.value("gpu_dram_active") == pytest.approx(0.8)
+    assert found["gpu_power"].message == "GPU exporter"
+    stale = replace(devices, replicas=(replace(lagging, last=END - timedelta(seconds=200)),))
+    found = derive(BOTH, ready=2, devices=stale)
+    assert found["gpu_util"].reason is UnknownReason.STALE
+    assert found["batch_size"].known, "the engine's own numbers are not touched"
+
+
+def test_only_what_is_asked_for_is_answered() -> None:
+    wanted = frozenset({"batch_size", "tpot_p99", "tpot_p50", "gpu_util", "nonsense"})
+    found = derive(ONE, ready=1, signals=wanted)
+    assert set(found) == wanted
+    assert found["nonsense"].reason is UnknownReason.NOT_EXPORTED
+    assert families_behind(wanted) == {Family.TPOT}
+    assert families_behind(()) == set(QUANTILES)
+    assert needs_devices(wanted)
+    assert not needs_devices({"batch_size"})
 
 
 @st.composite

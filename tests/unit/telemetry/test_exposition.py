@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-import timeit
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,44 +13,74 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from specpilot.telemetry.exposition import PROCESS_START, Key, parse
-from specpilot.telemetry.names import QUANTILES, Counter, Family, Gauge
-from tests.unit.telemetry.builders import RECORDINGS, page, recording
+from specpilot.telemetry.names import (
+    COUNTER_NAMES,
+    GAUGE_NAMES,
+    LEGACY_RATE,
+    POSITIONS,
+    QUANTILES,
+    Family,
+)
+from tests import recordings
+from tests.unit.telemetry.builders import page, recording
 
-PAGES = sorted(path.name for path in RECORDINGS.glob("*.prom"))
+PAGES = recordings.names("*.prom")
 
 
-def _reference(text: str) -> dict[Key, float]:
+@dataclass(frozen=True)
+class Wire:
+    """What a series of a page is called here, and which newer ones take its place."""
+
+    name: str
+    newer: frozenset[str] = frozenset()
+
+
+def _wires(table: Mapping[Any, tuple[str, ...]], ending: str = "") -> dict[str, Wire]:
+    return {
+        wire + ending: Wire(str(name), frozenset(f"vllm:{w}{ending}" for w in wires[:rank]))
+        for name, wires in table.items()
+        for rank, wire in enumerate(wires)
+    }
+
+
+GAUGES = _wires(GAUGE_NAMES) | {LEGACY_RATE: Wire(LEGACY_RATE)}
+COUNTERS = _wires(COUNTER_NAMES, "_total") | {f"{POSITIONS}_total": Wire(POSITIONS)}
+PARTS = {
+    f"{family}_{part}": (family, part)
+    for family in Family
+    for part in ("sum", "count", "bucket")
+    if part != "bucket" or family in QUANTILES
+}
+
+
+def _reference(text: str) -> tuple[dict[Key, float], dict[str, float]]:
     """The same numbers by the official parser."""
-    found: dict[Key, float] = {}
-    old_kv = 0.0
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            name = sample.name.removeprefix("vllm:")
-            if sample.name == "process_start_time_seconds":
-                found[PROCESS_START] = sample.value
-            if name == sample.name:
-                continue
-            if name == "gpu_cache_usage_perc":
-                old_kv = sample.value
-                found.setdefault((Gauge.KV_CACHE, ""), old_kv)
-            if name in list(Gauge):
-                found[name, ""] = sample.value
-            if name.removesuffix("_total") in list(Counter):
-                key: Key = (name.removesuffix("_total"), "")
-                found[key] = found.get(key, 0.0) + sample.value
-            for each in Family:
-                if name in {f"{each}_sum", f"{each}_count"}:
-                    found[each, name.removeprefix(f"{each}_")] = sample.value
-                if name == f"{each}_bucket" and each in QUANTILES:
-                    found[each, float(sample.labels["le"])] = sample.value
-    return found
+    families = list(text_string_to_metric_families(text))
+    there = {sample.name for family in families for sample in family.samples}
+    values: dict[Key, float] = {}
+    gauges: dict[str, float] = {}
+    for sample in (sample for family in families for sample in family.samples):
+        name = sample.name.removeprefix("vllm:")
+        if sample.name == "process_start_time_seconds":
+            values[PROCESS_START] = sample.value
+        elif name in GAUGES and not there & GAUGES[name].newer:
+            gauges[GAUGES[name].name] = sample.value
+        elif name in COUNTERS and not there & COUNTERS[name].newer:
+            key: Key = (COUNTERS[name].name, sample.labels.get("position", ""))
+            values[key] = values.get(key, 0.0) + sample.value
+        elif name in PARTS:
+            family, part = PARTS[name]
+            values[family, float(sample.labels["le"]) if part == "bucket" else part] = sample.value
+    return values, gauges
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_number_of_a_real_page_agrees_with_prometheus_client(name: str) -> None:
     text = recording(name)
     found = parse(text)
-    assert found.values == _reference(text.decode())
+    values, gauges = _reference(text.decode())
+    assert found.values == values
+    assert found.gauges == pytest.approx(gauges, nan_ok=True, abs=0.0, rel=0.0)
     assert found.engine == (b"\nvllm:" in text)
     assert found.legacy == (b"\nvllm:spec_decode_efficiency" in text)
 
@@ -67,12 +99,14 @@ def test_engines_and_models_are_added_up_and_shares_averaged() -> None:
                 'time_to_first_token_seconds_bucket{engine="1",le="0.5"}': 2,
             }
         )
-    ).values
-    assert found == {
+    )
+    assert found.values == {
         ("generation_tokens", ""): 15,
-        ("num_requests_running", ""): 7,
-        ("kv_cache_usage_perc", ""): pytest.approx(0.3),
         ("time_to_first_token_seconds", 0.5): 3,
+    }
+    assert found.gauges == {
+        "num_requests_running": 7,
+        "kv_cache_usage_perc": pytest.approx(0.3),
     }
 
 
@@ -80,7 +114,7 @@ def test_engines_and_models_are_added_up_and_shares_averaged() -> None:
 def test_the_newer_name_of_a_gauge_wins_in_any_order(first: str) -> None:
     second = {"gpu_cache_usage_perc", "kv_cache_usage_perc"}.difference({first}).pop()
     lines = {f'{name}{{engine="0"}}': 0.7 if name[0] == "k" else 0.1 for name in (first, second)}
-    assert parse(page(lines)).values == {("kv_cache_usage_perc", ""): 0.7}
+    assert parse(page(lines)).gauges == {"kv_cache_usage_perc": 0.7}
 
 
 def test_counters_are_read_without_their_suffix_too() -> None:
@@ -96,7 +130,7 @@ def test_labels_may_hold_braces_quotes_and_what_looks_like_a_bound() -> None:
 @pytest.mark.parametrize("bad", ["NaN", "-1", "+Inf"])
 def test_one_bad_engine_spoils_the_sum_instead_of_hiding_in_it(bad: str) -> None:
     lines = {'num_requests_running{engine="0"}': 5, 'num_requests_running{engine="1"}': bad}
-    value = parse(page(lines)).values["num_requests_running", ""]
+    value = parse(page(lines)).gauges["num_requests_running"]
     assert math.isnan(value) or value == float(bad)
 
 
@@ -125,13 +159,19 @@ def test_a_damaged_page_never_invents_a_series(data: st.DataObject) -> None:
     assert {name for name, _ in damaged} <= {name for name, _ in whole}
 
 
-def test_reading_is_much_faster_than_the_official_parser() -> None:
-    text = recording("0.32.0-ngram-repetitive-c16-after.prom")
-    decoded = text.decode()
+def test_ray_serve_exports_the_same_under_names_of_its_own() -> None:
+    text = (
+        b'ray_vllm_generation_tokens_total{ReplicaId="x",WorkerId="w1"} 3\n'
+        b'ray_vllm_generation_tokens_total{ReplicaId="y",WorkerId="w2"} 4\n'
+        b'ray_vllm_num_requests_running{ReplicaId="x"} 2\n'
+    )
+    found = parse(text)
+    assert found.engine
+    assert found.values == {("generation_tokens", ""): 7}
+    assert found.gauges == {"num_requests_running": 2}
 
-    def official() -> None:
-        list(text_string_to_metric_families(decoded))
 
-    fast = min(timeit.repeat(lambda: parse(text), number=5, repeat=5))
-    slow = min(timeit.repeat(official, number=5, repeat=3))
-    assert slow > 4 * fast, f"own reader {fast / 5:.4f} s, official {slow / 5:.4f} s a page"
+def test_positions_of_a_draft_are_told_apart() -> None:
+    wire = "spec_decode_num_accepted_tokens_per_pos_total"
+    lines = {f'{wire}{{engine="{e}",position="{p}"}}': 10 - p for e in (0, 1) for p in (0, 1)}
+    assert parse(page(lines)).values == {(POSITIONS, "0"): 20, (POSITIONS, "1"): 18}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,60 +12,21 @@ from hypothesis import strategies as st
 from specpilot.domain.readings import Readings, UnknownReason
 from specpilot.telemetry.derive import derive
 from specpilot.telemetry.exposition import parse
-from specpilot.telemetry.history import History, Sample, window_of
-from specpilot.telemetry.names import Counter, Family, Gauge
-from specpilot.telemetry.windows import ReplicaWindow, Speculation
-from tests.unit.telemetry.builders import END, RECORDINGS, arm, page, recording, samples
-
-PAIRS = sorted(
-    path.stem for path in RECORDINGS.glob("0.32.0-*.json") if "server_info" not in path.stem
-)
+from specpilot.telemetry.history import History
+from specpilot.telemetry.names import Counter, Family, Gauge, buckets_of
+from specpilot.telemetry.windows import Speculation
+from tests import recordings
+from tests.unit.telemetry.builders import END, arm, cut, looked_at, page, recording
 
 
-def _window(found: list[Sample], *, declared_on: bool = False) -> ReplicaWindow:
-    return window_of(found, replica="a", interval_s=5.0, declared_on=declared_on)
-
-
-def _readings(found: list[Sample]) -> Readings:
-    return derive(arm(_window(found)), ready=1)
-
-
-@pytest.mark.parametrize("stem", PAIRS)
-def test_a_recorded_load_is_measured_to_the_last_digit(stem: str) -> None:
-    path = RECORDINGS / f"{stem}-after.prom"
-    if not path.exists():
-        pytest.skip(f"{stem} has no pair of pages")
-    truth = json.loads((RECORDINGS / f"{stem}.json").read_text())["result"]
-    seconds = truth["secs"]
-    before, after = recording(f"{stem}-before.prom"), recording(f"{stem}-after.prom")
-    readings = _readings(samples([(seconds, before), (0.0, after)]))
-
-    assert readings.value("tokens_per_second") == pytest.approx(truth["gen_metric"] / seconds)
-    assert readings.value("requests_per_second") == pytest.approx(truth["n"] / seconds)
-    assert readings["tpot_mean"].count == truth["n"]
-    assert readings.value("generation_length_mean") == truth["max_tokens"]
-    assert readings.value("prompt_length_mean") == pytest.approx(
-        truth["prompt_metric"] / truth["n"]
-    )
-    if truth["server"] == "nospec":
-        for signal in ("acceptance_rate", "mean_acceptance_length", "drafts", "draft_tokens"):
-            assert readings[signal].reason is UnknownReason.NOT_EXPORTED
-        return
-    assert readings.value("drafts") == truth["drafts"]
-    assert readings.value("draft_tokens") == truth["draft_tokens"]
-    assert readings.value("acceptance_rate") == truth["accepted"] / truth["draft_tokens"]
-    assert round(readings.value("acceptance_rate") or 0.0, 4) == truth["accept_rate"]
-    length = readings.value("mean_acceptance_length")
-    assert length == 1 + truth["accepted"] / truth["drafts"]
-    digits = len(str(truth["mean_len"]).partition(".")[2])
-    assert round(length, digits) == truth["mean_len"]
-    assert readings["acceptance_rate"].count == truth["drafts"]
+def _readings(history: History) -> Readings:
+    return derive(arm(cut(history)), ready=1)
 
 
 def test_0_10_has_no_tpot_series_and_gets_the_mean_from_decode_time() -> None:
     stem = "0.10.2-nospec-mixed-c4"
     pages = [(20.0, recording(f"{stem}-before.prom")), (0.0, recording(f"{stem}-after.prom"))]
-    readings = _readings(samples(pages))
+    readings = _readings(looked_at(pages))
     assert readings.value("tpot_mean") == pytest.approx(105.54819534800072 / (512 - 8))
     assert readings["tpot_mean"].count == 8
     assert "decode time" in readings["tpot_mean"].message
@@ -79,8 +38,8 @@ def test_0_10_has_no_tpot_series_and_gets_the_mean_from_decode_time() -> None:
 def test_v0_counters_are_refused_but_its_latencies_are_used() -> None:
     stem = "0.8.5-ngram-v0-repetitive-c16"
     pages = [(20.0, recording(f"{stem}-before.prom")), (0.0, recording(f"{stem}-after.prom"))]
-    readings = _readings(samples(pages))
-    for signal in ("acceptance_rate", "mean_acceptance_length", "drafts", "tokens_per_second"):
+    readings = _readings(looked_at(pages))
+    for signal in ("mean_acceptance_length", "drafts", "tokens_per_second", "tokens_per_step"):
         assert readings[signal].reason is UnknownReason.AMBIGUOUS
         assert "V0" in readings[signal].message
     assert readings["tpot_mean"].known
@@ -89,7 +48,7 @@ def test_v0_counters_are_refused_but_its_latencies_are_used() -> None:
 
 def test_an_idle_0_8_server_shows_nothing_but_is_not_broken() -> None:
     text = recording("0.8.5-ngram-v0-idle-zero-requests.prom")
-    readings = _readings(samples([(10.0, text), (0.0, text)]))
+    readings = _readings(looked_at([(10.0, text), (0.0, text)]))
     assert readings.value("batch_size") == 0.0
     assert readings.value("tokens_per_second") == 0.0
     assert readings["e2e_p99"].reason is UnknownReason.TOO_FEW_SAMPLES
@@ -97,26 +56,21 @@ def test_an_idle_0_8_server_shows_nothing_but_is_not_broken() -> None:
 
 
 def test_a_page_without_vllm_series_names_the_flag() -> None:
-    found = _window(samples([(5.0, b"python_info 1\n"), (0.0, b"python_info 1\n")]))
+    found = cut(looked_at([(5.0, b"python_info 1\n"), (0.0, b"python_info 1\n")]))
     assert found.fault is not None
     assert found.fault.reason is UnknownReason.NOT_EXPORTED
     assert "--disable-log-stats" in found.fault.words
 
 
 def test_a_recorded_series_agrees_with_its_summary() -> None:
-    folder = RECORDINGS / "0.32.0-ngram-seqs8-series"
-    rows = list(csv.DictReader((folder / "summary.csv").open()))
-    chosen = [int(path.stem) for path in sorted(folder.glob("*.prom"))]
-    pages = [(100.0 - float(rows[i]["t"]), (folder / f"{i:03}.prom").read_bytes()) for i in chosen]
-    found = _window(samples(pages))
-    first, last = rows[chosen[0]], rows[chosen[-1]]
-    assert found.counters[Counter.GENERATION_TOKENS] == float(last["gen"]) - float(first["gen"])
-    assert found.counters[Counter.DRAFTS] == float(last["drafts"]) - float(first["drafts"])
-    assert found.span_s == pytest.approx(float(last["t"]) - float(first["t"]))
-    picked = [rows[i] for i in chosen]
+    series = recordings.series()
+    found = cut(looked_at([(100.0 - scrape.t, scrape.page) for scrape in series]))
+    first, last = series[0].noted, series[-1].noted
+    assert found.counters[Counter.GENERATION_TOKENS] == last["gen"] - first["gen"]
+    assert found.counters[Counter.DRAFTS] == last["drafts"] - first["drafts"]
+    assert found.span_s == pytest.approx(last["t"] - first["t"])
     area = sum(
-        (float(a["running"]) + float(b["running"])) / 2 * (float(b["t"]) - float(a["t"]))
-        for a, b in pairwise(picked)
+        (a.noted["running"] + b.noted["running"]) / 2 * (b.t - a.t) for a, b in pairwise(series)
     )
     assert found.gauges[Gauge.RUNNING] == pytest.approx(area / found.span_s)
     assert found.speculation is Speculation.PRESENT
@@ -158,7 +112,7 @@ def test_restarts(case: Restart) -> None:
         return lines
 
     pages = [(50.0 - 5 * i, text(values)) for i, values in enumerate(case.pages)]
-    assert _window(samples(pages)).counters[Counter.GENERATION_TOKENS] == case.want
+    assert cut(looked_at(pages)).counters[Counter.GENERATION_TOKENS] == case.want
 
 
 @given(
@@ -191,7 +145,7 @@ def test_any_number_of_restarts_is_counted_like_an_observer_would(
         fell = after < before
         want_tokens += after if fell else after - before
         want_accepted += taken_after if fell else taken_after - taken_before
-    found = _window(samples(pages))
+    found = cut(looked_at(pages))
     assert found.counters[Counter.GENERATION_TOKENS] == want_tokens
     fault = found.faults.get(Counter.ACCEPTED_TOKENS)
     if fault is None:
@@ -209,7 +163,7 @@ def test_any_number_of_restarts_is_counted_like_an_observer_would(
 def test_impossible_numbers_are_refused_by_name(value: str, word: str) -> None:
     good = page({"generation_tokens_total": 5, "num_requests_running": 1})
     bad = page({"generation_tokens_total": value, "num_requests_running": value})
-    readings = _readings(samples([(5.0, good), (0.0, bad)]))
+    readings = _readings(looked_at([(5.0, good), (0.0, bad)]))
     for signal in ("batch_size", "tokens_per_second"):
         assert readings[signal].reason in {UnknownReason.NAN, UnknownReason.AMBIGUOUS}
         assert word in readings[signal].message or "fell" in readings[signal].message
@@ -218,7 +172,7 @@ def test_impossible_numbers_are_refused_by_name(value: str, word: str) -> None:
 def test_gauges_that_appear_with_the_first_request_count_as_idle_before() -> None:
     idle = page({"generation_tokens_total": 0})
     busy = page({"generation_tokens_total": 0, "num_requests_running": 4})
-    found = _window(samples([(20.0, idle), (10.0, idle), (0.0, busy)]))
+    found = cut(looked_at([(20.0, idle), (10.0, idle), (0.0, busy)]))
     assert found.gauges[Gauge.RUNNING] == pytest.approx(1.0), "0, 0, 4: a triangle over the half"
 
 
@@ -228,8 +182,84 @@ def test_history_is_bounded_and_packed() -> None:
     for second in range(0, 600, 5):
         history.add(float(second), parse(text))
     assert [history.samples[0].at, history.samples[-1].at] == [535.0, 595.0]
-    assert len({id(sample.keys) for sample in history.samples}) == 1, "keys are stored once"
-    assert [s.at for s in history.between(540.0, 550.0)] == [540.0, 545.0, 550.0]
+    twin = History(keep_s=60.0)
+    twin.add(0.0, parse(text))
+    assert twin._layout is history._layout, "what stands where is stored once for all replicas"
+
+
+def test_old_samples_are_thinned_and_windows_stay_exact() -> None:
+    history = History(keep_s=1e9)
+    for second in range(0, 2000, 5):
+        history.add(float(second), parse(page({"generation_tokens_total": second * 3})))
+    assert len(history.samples) < 100, "400 were added"
+    for length in (60, 300, 1800):
+        found = history.window(
+            1995.0 - length, 1995.0, replica="a", interval_s=5.0, declared_on=False
+        )
+        assert found is not None
+        assert found.counters[Counter.GENERATION_TOKENS] == pytest.approx(3 * found.span_s)
+        assert found.span_s == pytest.approx(length, rel=0.13)
+
+
+def test_windows_that_meet_share_a_sample() -> None:
+    history = History(keep_s=1e9)
+    for second in range(0, 100, 7):
+        history.add(float(second), parse(page({"generation_tokens_total": second})))
+    cuts = [30.0, 50.0, 70.0, 90.0]
+    parts = [
+        history.window(start, end, replica="a", interval_s=7.0, declared_on=False)
+        for start, end in pairwise(cuts)
+    ]
+    total = sum(part.counters[Counter.GENERATION_TOKENS] for part in parts if part)
+    assert total == 84.0 - 28.0, "from the newest sample before 30 to the newest before 90"
+
+
+def test_a_warm_up_is_never_in_a_window() -> None:
+    history = History(keep_s=1e9)
+    for second in range(0, 100, 10):
+        history.add(float(second), parse(page({"generation_tokens_total": second})))
+    found = history.window(
+        0.0, 90.0, replica="a", interval_s=10.0, declared_on=False, not_before=45.0
+    )
+    assert found is not None
+    assert found.first is not None
+    assert found.first.timestamp() == 50.0
+
+
+def test_a_look_at_the_past_comes_before_all_others() -> None:
+    busy = {"num_requests_running": 4}
+    history = History(keep_s=1e9)
+    history.add(300.0, parse(page({"generation_tokens_total": 900, **busy})))
+    history.add(310.0, parse(page({"generation_tokens_total": 950, **busy})))
+    past = parse(page({"generation_tokens_total": 100, **busy}))
+    history.prepend(0.0, past, means={"num_requests_running": 2.0})
+    whole = cut(history)
+    assert whole.counters[Counter.GENERATION_TOKENS] == 850.0
+    assert whole.gauges[Gauge.RUNNING] == pytest.approx((300 * 2 + 10 * 4) / 310)
+
+    anew = History(keep_s=1e9)
+    anew.add(300.0, parse(page({"generation_tokens_total": 40})))
+    anew.prepend(0.0, past, means={})
+    assert cut(anew).counters[Counter.GENERATION_TOKENS] == 40.0, "it restarted in between"
+
+
+def test_numbers_fetched_from_now_on_say_nothing_of_before() -> None:
+    history = History(keep_s=1e9)
+    history.add(0.0, parse(page({"generation_tokens_total": 1})))
+    with_buckets = page(
+        {
+            "generation_tokens_total": 1,
+            "e2e_request_latency_seconds_sum": 9,
+            "e2e_request_latency_seconds_count": 9,
+        }
+    )
+    fetched = buckets_of(Family.E2E)
+    history.add(10.0, parse(with_buckets), fresh=frozenset({fetched}))
+    history.add(20.0, parse(with_buckets))
+    assert cut(history).faults[fetched].reason is UnknownReason.TOO_FEW_SAMPLES
+    later = history.window(10.0, 20.0, replica="a", interval_s=10.0, declared_on=False)
+    assert later is not None
+    assert fetched not in later.faults
 
 
 def test_a_clock_set_back_drops_the_samples_ahead_of_it() -> None:
@@ -241,7 +271,7 @@ def test_a_clock_set_back_drops_the_samples_ahead_of_it() -> None:
 
 def test_buckets_come_from_the_page() -> None:
     text = recording("0.32.0-nospec-random-c16-after.prom")
-    found = _window(samples([(5.0, page({"cache_config_info": 1})), (0.0, text)]))
+    found = cut(looked_at([(5.0, page({"cache_config_info": 1})), (0.0, text)]))
     bounds = [bound for bound, _ in found.histograms[Family.TPOT].buckets]
     assert bounds[:3] == [0.01, 0.025, 0.05]
     assert bounds[-1] == float("inf")

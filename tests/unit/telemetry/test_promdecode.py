@@ -1,75 +1,102 @@
-"""Prometheus' answers become windows; copies and ends of series are told apart."""
+"""Prometheus' answers become looks at pods; several accounts of a pod are told apart."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from specpilot.domain.readings import UnknownReason
-from specpilot.telemetry.names import Counter, Family, Gauge
-from specpilot.telemetry.promdecode import Pods, absorb, window_of
-from specpilot.telemetry.promql import Labels, State, Topic
-from specpilot.telemetry.windows import ReplicaWindow, Speculation
-from tests.unit.telemetry.builders import END, replica
+from specpilot.telemetry.names import LEGACY_RATE, POSITIONS, Counter, Family, Gauge
+from specpilot.telemetry.promdecode import Answer, Pod, Pods
+from specpilot.telemetry.promql import Labels, State
 
-NOW = END.timestamp()
+LABELS = Labels()
+WHERE = ("serving", "a")
 JOB = {"job": "vllm", "instance": "10.0.0.1:8000"}
+TWIN = {"job": "pods", "instance": "10.0.0.1:8000"}
+
+
+def answer(*elements: tuple[dict[str, str], float | str]) -> bytes:
+    result = [{"metric": metric, "value": [1000.0, str(value)]} for metric, value in elements]
+    return json.dumps(
+        {"status": "success", "data": {"resultType": "vector", "result": result}}
+    ).encode()
 
 
 @dataclass
 class Scene:
-    """Answers under construction: `term(topic, series, value, labels)`."""
+    """Answers under construction for one pod."""
 
-    pods: Pods = field(default_factory=dict)
+    pods: Pods = field(default_factory=Pods)
 
-    def term(
-        self, topic: Topic, series: str, value: object, where: dict[str, str] | None = None
-    ) -> Scene:
-        labels = {"namespace": "serving", "pod": "a", "series": series}
-        metric = labels | (JOB if where is None else where)
-        absorb(self.pods, topic, [{"metric": metric, "value": [NOW, str(value)]}], Labels())
+    def _absorb(self, how: str, labels: dict[str, str], value: float | str) -> Scene:
+        metric = {"namespace": "serving", "pod": "a"} | labels
+        getattr(self.pods, how)(answer((metric, value)), LABELS)
         return self
 
-    def alive(self, where: dict[str, str] | None = None, *, tokens: float = 600.0) -> Scene:
-        for term, value in (
-            (State.LIVE, NOW - 5),
-            (State.FIRST, NOW - 295),
-            (State.LAST, NOW - 5),
-            (State.SAMPLES, 30),
-        ):
-            self.term(Topic.STATE, term, value, where)
-        return self.term(Topic.COUNTERS, Counter.GENERATION_TOKENS, tokens, where)
+    def value(self, name: str, value: float | str, **labels: str) -> Scene:
+        return self._absorb("absorb_values", {"__name__": name} | labels, value)
 
-    def window(self) -> ReplicaWindow:
-        pod = self.pods.get(("serving", "a"))
-        return window_of(pod, replica(), end=NOW, length_s=300.0)
+    def gauge(self, wire: str, value: float | str) -> Scene:
+        return self._absorb("absorb_gauges", {"series": wire}, value)
 
+    def state(self, series: str, value: float, labels: dict[str, str] | None = None) -> Scene:
+        return self._absorb("absorb_state", {"series": series} | (labels or {}), value)
 
-def test_a_scraped_pod() -> None:
-    scene = Scene().alive().term(Topic.STATE, State.SPECULATION, NOW)
-    scene.term(Topic.GAUGES, Gauge.RUNNING, 90).term(Topic.GAUGES, f"{Gauge.RUNNING}/engines", 2)
-    scene.term(Topic.GAUGES, Gauge.KV_CACHE, 30).term(Topic.GAUGES, f"{Gauge.KV_CACHE}/engines", 2)
-    scene.term(Topic.TOTALS, f"{Family.TPOT}_sum", 0.5).term(
-        Topic.TOTALS, f"{Family.TPOT}_count", 10
-    )
-    for bound, count in (("0.05", 4), ("+Inf", 10)):
-        scene.term(Topic.BUCKETS, Family.TPOT, count, JOB | {"le": bound})
-    found = scene.window()
-    assert found.fault is None
-    assert found.counters == {Counter.GENERATION_TOKENS: 600.0}
-    assert found.histograms[Family.TPOT].buckets == ((0.05, 4.0), (float("inf"), 10.0))
-    assert found.gauges[Gauge.RUNNING] == 3.0, "engines are summed"
-    assert found.gauges[Gauge.KV_CACHE] == 0.5, "shares are averaged over engines"
-    assert found.speculation is Speculation.PRESENT
-    assert found.interval_s == pytest.approx(10.0)
-    assert found.span_s == pytest.approx(300.0), "both ends are near a sample"
+    @property
+    def pod(self) -> Pod:
+        return self.pods.get(WHERE, Pod())
 
 
-def test_an_increase_that_began_in_the_window_stands_for_less_of_it() -> None:
-    scene = Scene().alive().term(Topic.STATE, State.FIRST, NOW - 105)
-    scene.term(Topic.STATE, State.SAMPLES, 11)
-    assert scene.window().span_s == pytest.approx(100 + 10 / 2 + 5)
+def test_a_pod_in_use() -> None:
+    scene = Scene().state(State.LIVE, 995.0, JOB)
+    scene.value("vllm:generation_tokens_total", 600).value("process_start_time_seconds", 7)
+    scene.value("vllm:request_time_per_output_token_seconds_sum", 0.5)
+    scene.value("vllm:request_time_per_output_token_seconds_bucket", 4, le="0.05")
+    scene.value("vllm:request_time_per_output_token_seconds_bucket", 9, le="+Inf")
+    scene.value(f"vllm:{POSITIONS}_total", 3, position="2")
+    scene.gauge("num_requests_running", 3)
+    assert scene.pod.fault() is None
+    assert scene.pod.at == 995.0
+    page = scene.pod.page()
+    assert page.values == {
+        (Counter.GENERATION_TOKENS, ""): 600.0,
+        ("process_start_time_seconds", ""): 7.0,
+        (Family.TPOT, "sum"): 0.5,
+        (Family.TPOT, 0.05): 4.0,
+        (Family.TPOT, float("inf")): 9.0,
+        (POSITIONS, "2"): 3.0,
+    }
+    assert page.gauges == {Gauge.RUNNING: 3.0}
+    assert page.engine
+    assert not page.legacy
+
+
+def test_the_newest_name_of_a_series_wins_in_any_order() -> None:
+    for names in (("kv_", "gpu_"), ("gpu_", "kv_")):
+        scene = Scene().state(State.LIVE, 1.0, JOB)
+        for name in names:
+            scene.gauge(f"{name}cache_usage_perc", 0.25 if name == "kv_" else 0.75)
+        assert scene.pod.page().gauges == {Gauge.KV_CACHE: 0.25}
+
+
+def test_the_v0_engine_is_recognised() -> None:
+    scene = Scene().state(State.LIVE, 1.0, JOB)
+    scene.value("vllm:spec_decode_num_emitted_tokens_total", 5).gauge(LEGACY_RATE, 0.5)
+    assert scene.pod.page().legacy
+    assert scene.pod.page().gauges == {LEGACY_RATE: 0.5}
+
+
+def test_an_idle_engine_of_0_8_has_nothing_but_its_info() -> None:
+    pod = Scene().state(State.INFO, 990.0).state(State.UP, 1.0).pod
+    assert pod.fault() is None
+    assert pod.at == 990.0
+    assert pod.page().engine
 
 
 @dataclass(frozen=True)
@@ -80,30 +107,18 @@ class Case:
     says: str
 
 
-TWIN = {"job": "pods", "instance": "10.0.0.1:8000"}
 CASES = [
     Case("nothing known", Scene(), UnknownReason.NO_DATA, "PodMonitor"),
-    Case(
-        "its scrape fails",
-        Scene().term(Topic.STATE, State.UP, 0, {}),
-        UnknownReason.NO_DATA,
-        "cannot scrape",
-    ),
+    Case("its scrape fails", Scene().state(State.UP, 0), UnknownReason.NO_DATA, "cannot scrape"),
     Case(
         "scraped, but no series of the engine",
-        Scene().term(Topic.STATE, State.UP, 1, {}),
+        Scene().state(State.UP, 1),
         UnknownReason.NOT_EXPORTED,
         "--disable-log-stats",
     ),
     Case(
-        "its series ended",
-        Scene().term(Topic.STATE, State.LAST, NOW - 70),
-        UnknownReason.STALE,
-        "70 s",
-    ),
-    Case(
-        "scraped twice with different numbers",
-        Scene().alive().alive(TWIN, tokens=601.0),
+        "two jobs scrape it",
+        Scene().state(State.LIVE, 1, JOB).state(State.LIVE, 2, TWIN),
         UnknownReason.AMBIGUOUS,
         "job: pods, vllm",
     ),
@@ -111,58 +126,45 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.reason)
-def test_faults(case: Case) -> None:
-    fault = case.scene.window().fault
+def test_why_there_is_no_number(case: Case) -> None:
+    fault = case.scene.pod.fault()
     assert fault is not None
     assert fault.reason is case.want
     assert case.says in fault.words
 
 
-def test_identical_copies_are_one() -> None:
-    found = Scene().alive().alive(TWIN).window()
-    assert found.fault is None
-    assert found.counters[Counter.GENERATION_TOKENS] == 600.0
-
-
-def test_an_earlier_pod_of_the_same_name_does_not_count() -> None:
-    before = {"job": "vllm", "instance": "10.0.0.9:8000"}
-    scene = Scene().alive().term(Topic.COUNTERS, Counter.GENERATION_TOKENS, 9e9, before)
-    scene.term(Topic.STATE, State.LAST, NOW - 200, before)
-    assert scene.window().counters[Counter.GENERATION_TOKENS] == 600.0
-
-
-def test_an_idle_0_8_server_is_idle() -> None:
-    scene = Scene().term(Topic.STATE, State.INFO, NOW - 3, {})
-    found = scene.term(Topic.STATE, State.INFO_SAMPLES, 20, {}).window()
-    assert found.fault is None
-    assert found.counters[Counter.GENERATION_TOKENS] == 0.0
-    assert found.samples == 20
-
-
 @pytest.mark.parametrize(
-    ("restarts", "falls", "refused"), [(0, 0, False), (1, 1, False), (0, 1, True)]
+    ("body", "says"),
+    [
+        (b"<html>", "does not answer like Prometheus"),
+        (b'{"status": "success", "data": {"resultType": "matrix", "result": []}}', "matrix"),
+        (b'{"status": "success", "data": {"resultType": "vector", "result": [{}]}}', "metric"),
+        (b'{"status": "success"}', "data"),
+        (b"", "does not answer"),
+    ],
 )
-def test_a_sum_that_fell_without_a_restart_is_not_believed(
-    restarts: int, falls: int, refused: bool
-) -> None:
-    scene = Scene().alive().term(Topic.RESTARTS, Counter.GENERATION_TOKENS, restarts)
-    scene.term(Topic.RESTARTS, Family.TTFT, falls)
-    scene.term(Topic.TOTALS, f"{Family.TTFT}_sum", 9).term(Topic.TOTALS, f"{Family.TTFT}_count", 3)
-    fault = scene.window().faults.get(Family.TTFT)
-    assert (fault is not None) == refused
-    assert fault is None or fault.reason is UnknownReason.AMBIGUOUS
+def test_what_is_no_answer(body: bytes, says: str) -> None:
+    for how in ("absorb_values", "absorb_gauges", "absorb_state"):
+        with pytest.raises(Answer, match=says):
+            getattr(Pods(), how)(body, LABELS)
 
 
-def test_values_are_strings_nan_included() -> None:
-    found = Scene().alive().term(Topic.COUNTERS, Counter.REQUESTS, "NaN").window()
-    assert found.counters[Counter.REQUESTS] != found.counters[Counter.REQUESTS]
-
-
-@pytest.mark.parametrize(
-    "element",
-    [None, {}, {"metric": {}, "value": [1]}, {"metric": {}, "value": [1, "x"]}, {"values": []}],
-    ids=str,
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
 )
-def test_what_is_no_vector_is_refused(element: object) -> None:
-    with pytest.raises(ValueError, match=r"vector|convert"):
-        absorb({}, Topic.STATE, [element], Labels())
+
+
+@given(st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_whatever_comes_back_is_an_answer_or_named_as_none(body: bytes) -> None:
+    for how in ("absorb_values", "absorb_gauges", "absorb_state"):
+        try:
+            getattr(Pods(), how)(body, LABELS)
+        except Answer:
+            continue
+
+
+def test_numbers_that_are_none_are_kept_for_the_reader_to_refuse() -> None:
+    scene = Scene().state(State.LIVE, 1.0, JOB).value("vllm:generation_tokens_total", "NaN")
+    (value,) = scene.pod.page().values.values()
+    assert value != value  # noqa: PLR0124 - the definition of NaN

@@ -59,6 +59,7 @@ def replica_of(pod: Object, *, container: str, version: str = "") -> Replica:
     over = status.get("phase") in {"Failed", "Succeeded"}
     return Replica(
         id=metadata["name"],
+        namespace=str(metadata.get("namespace") or ""),
         instance=uid_of(pod),
         declared=running(metadata, engine, version=version),
         ready=is_ready,

@@ -1,0 +1,167 @@
+"""The recent past of every replica, shared by all sources that look at replicas again and again.
+
+A source adds what it saw, or why it saw nothing; questions are answered from memory, at once, for
+any number of windows. Nothing here does I/O.
+"""
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from specpilot.domain.ports import Ask, Clock
+from specpilot.domain.readings import UnknownReason
+from specpilot.domain.targets import Replica
+from specpilot.telemetry.exposition import Page
+from specpilot.telemetry.history import History
+from specpilot.telemetry.windows import (
+    Arm,
+    Fault,
+    ReplicaWindow,
+    failed,
+    failed_arm,
+    failed_window,
+    serving,
+    start_of,
+    warming,
+)
+
+
+def identity(replica: Replica) -> str:
+    """Numbers belong to a process, not to a name that a later process may take over."""
+    return f"{replica.namespace}\0{replica.id}\0{replica.instance}"
+
+
+class Rings:
+    """Histories by replica, for one source.
+
+    Args:
+        clock: Tells a window that ends in the future.
+        source: What to call the source in words.
+        interval_s: Seconds between two looks at a replica.
+        keep_s: How far back windows can reach.
+        stale_floor_s: Samples younger than this are never stale; beyond it, 3 intervals are.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        source: str,
+        interval_s: float,
+        keep_s: float,
+        stale_floor_s: float,
+    ) -> None:
+        self.interval_s = interval_s
+        self.keep_s = keep_s
+        self._clock = clock
+        self._source = source
+        self._stale_floor_s = stale_floor_s
+        self._lock = threading.Lock()  # guards the three below
+        self._replicas: dict[str, Replica] = {}
+        self._histories: dict[str, History] = {}
+        self._faults: dict[str, Fault] = {}
+
+    # --- what the source tells
+
+    def track(self, replicas: Sequence[Replica]) -> None:
+        """Replace the list of replicas. History of those gone is kept until it is old."""
+        with self._lock:
+            self._replicas = {identity(replica): replica for replica in replicas}
+
+    def tracked(self) -> dict[str, Replica]:
+        """Replicas that shall be looked at, by identity; forgets what is too old to be asked."""
+        with self._lock:
+            oldest = self._clock.now().timestamp() - self.keep_s
+            for key in self._histories.keys() - self._replicas.keys():
+                covers = self._histories[key].covers
+                if covers is None or covers[1] < oldest:
+                    del self._histories[key]
+            for key in self._faults.keys() - self._replicas.keys():
+                del self._faults[key]
+            return {k: r for k, r in self._replicas.items() if r.ready and not r.terminating}
+
+    def add(
+        self,
+        key: str,
+        at: float,
+        page: Page,
+        *,
+        means: dict[str, float] | None = None,
+        fresh: frozenset[str] = frozenset(),
+    ) -> None:
+        """Add a look at a replica; a second one at the same moment is no news."""
+        with self._lock:
+            history = self._histories.get(key)
+            if history is None:
+                history = self._histories[key] = History(keep_s=self.keep_s)
+            history.keep_s = self.keep_s
+            covers = history.covers
+            if covers is None or at != covers[1]:
+                history.add(at, page, means=means, fresh=fresh)
+            self._faults.pop(key, None)
+
+    def prepend(self, key: str, at: float, page: Page, *, means: dict[str, float]) -> None:
+        """Add a look of the past; see `History.prepend`."""
+        with self._lock:
+            if (history := self._histories.get(key)) is not None:
+                history.prepend(at, page, means=means)
+
+    def fail(self, keys: Iterable[str], fault: Fault) -> None:
+        """Note why these replicas could not be looked at."""
+        with self._lock:
+            self._faults |= dict.fromkeys(keys, fault)
+
+    def covers(self, key: str) -> tuple[float, float] | None:
+        """Times of a replica's oldest and newest sample."""
+        with self._lock:
+            history = self._histories.get(key)
+            return history.covers if history else None
+
+    # --- questions
+
+    def arms(self, asks: Sequence[Ask]) -> Mapping[str, Arm]:
+        """Answer every ask under its key."""
+        now = self._clock.now()
+        with self._lock:
+            return {ask.key: self._arm(ask, now) for ask in asks}
+
+    def _arm(self, ask: Ask, now: datetime) -> Arm:
+        if ask.end > now:
+            words = f"the window ends in the future, at {ask.end:%Y-%m-%d %H:%M:%S} UTC"
+            reason = UnknownReason.SOURCE_ERROR
+            return failed_arm(ask, source=self._source, reason=reason, words=words)
+        return Arm(
+            source=self._source,
+            end=ask.end,
+            window_s=(ask.end - ask.start).total_seconds(),
+            replicas=tuple(self._window(replica, ask) for replica in serving(ask)),
+            stale_floor_s=self._stale_floor_s,
+        )
+
+    def _window(self, replica: Replica, ask: Ask) -> ReplicaWindow:
+        from_ = start_of(replica, ask)
+        if from_ >= ask.end:
+            return warming(replica, from_)
+        key = identity(replica)
+        history, fault = self._histories.get(key), self._faults.get(key)
+        declared_on = bool(replica.declared.config)
+        if history is not None:
+            window = history.window(
+                ask.start.timestamp(),
+                ask.end.timestamp(),
+                replica=replica.id,
+                interval_s=self.interval_s,
+                declared_on=declared_on,
+                not_before=from_.timestamp() if from_ > ask.start else float("-inf"),
+            )
+            if window is not None:
+                return replace(window, trouble=fault.words) if fault else window
+        if fault is not None:
+            return failed_window(replica.id, fault, declared_on=declared_on)
+        return failed(replica, UnknownReason.NO_DATA, self._unseen(key, replica))
+
+    def _unseen(self, key: str, replica: Replica) -> str:
+        if key not in self._replicas:
+            return "is not tracked"
+        return "was not looked at in the window" if replica.endpoint else "has no address yet"

@@ -1,0 +1,295 @@
+"""What a round asks of Prometheus, however many ask for whatever, and what it makes of trouble."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+from specpilot.domain.ports import Ask
+from specpilot.domain.readings import Reading, UnknownReason
+from specpilot.domain.targets import Replica, TargetRef
+from specpilot.telemetry import PrometheusServer, PrometheusTelemetry
+from specpilot.telemetry.promql import MOST_PARTS, State
+from tests.integration.telemetry.servers import Answer, Seen, Server, serving
+from tests.unit.telemetry.builders import END, FrozenClock, ask, replica
+
+SETTLED_S = 1.0
+
+
+def vector(*elements: tuple[dict[str, str], float]) -> Answer:
+    """A successful answer."""
+    result = [{"metric": metric, "value": [0, str(value)]} for metric, value in elements]
+    body = {"status": "success", "data": {"resultType": "vector", "result": result}}
+    return Answer(json.dumps(body).encode(), content_type="application/json")
+
+
+@dataclass
+class Prometheus:
+    """Knows pods by (namespace, name); their counter grows by 3 a second since the epoch."""
+
+    pods: list[tuple[str, str]] = field(default_factory=lambda: [("serving", "a")])
+    limit: int = 1_000_000  # most pods in one answer
+    since: float = 0.0  # samples older than this are not there
+
+    def __call__(self, request: Seen) -> Answer:
+        query, at = request.asked["query"], float(request.asked["time"])
+        share = re.search(r'pod=~"([^"]*)"', query)
+        pods = [p for p in self.pods if share is None or re.fullmatch(share[1], p[1])]
+        if at < self.since:
+            pods = []
+        if len(pods) > self.limit and "le" in query:
+            error = "query processing would load too many samples into memory in query execution"
+            body = {"status": "error", "errorType": "execution", "error": error}
+            return Answer(json.dumps(body).encode(), status=422, content_type="application/json")
+        return vector(
+            *(
+                ({"namespace": namespace, "pod": pod} | labels, value)
+                for namespace, pod in pods
+                for labels, value in self._of_pod(query, at)
+            )
+        )
+
+    def _of_pod(self, query: str, at: float) -> list[tuple[dict[str, str], float]]:
+        if State.LIVE in query:
+            return [({"job": "vllm", "series": State.LIVE}, at)]
+        if "avg_over_time" in query:
+            return [({"series": "num_requests_running"}, 4.0)]
+        if "_bucket" in query:
+            name = "vllm:e2e_request_latency_seconds_bucket"
+            return [({"__name__": name, "le": bound}, at) for bound in ("1.0", "+Inf")]
+        return [
+            ({"__name__": "vllm:generation_tokens_total"}, 3 * at),
+            ({"__name__": "vllm:e2e_request_latency_seconds_sum"}, at / 2),
+            ({"__name__": "vllm:e2e_request_latency_seconds_count"}, at),
+        ]
+
+
+@dataclass
+class Rounds:
+    """A source whose rounds are taken one by one."""
+
+    server: Server
+    clock: FrozenClock = field(default_factory=FrozenClock)
+    source: PrometheusTelemetry = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.source = PrometheusTelemetry(
+            server=PrometheusServer(url=self.server.url),
+            clock=self.clock,
+            interval_s=15.0,
+            settle_s=SETTLED_S,
+            deadline_s=5.0,
+        )
+
+    def round(self, *asks: Ask, after_s: float = 15.0) -> list[Seen]:
+        """Let time pass, look, and return what was asked."""
+        self.clock.at += timedelta(seconds=after_s)
+        before = len(self.server.seen)
+        self.source.track([r for each in asks for r in each.replicas])
+        self.source.windows(asks, deadline_s=0.0)
+        self.source.sample()
+        return self.server.seen[before:]
+
+    def reading(self, signal: str, *, seconds: float = 300.0, pod: str = "a") -> Reading:
+        question = ask(_pod(pod), end=self.clock.at, seconds=seconds)
+        return self.source.collect([question])["k"][signal]
+
+
+def _pod(name: str, namespace: str = "serving") -> Replica:
+    return replica(name, namespace=namespace)
+
+
+def _question(*names: str, seconds: float = 300.0, key: str = "k") -> Ask:
+    return ask(*(_pod(name) for name in names or ("a",)), seconds=seconds, key=key)
+
+
+def test_policies_windows_and_pods_cost_no_further_queries() -> None:
+    with serving(Prometheus()) as server:
+        rounds = Rounds(server)
+        asks = [
+            ask(
+                *(_pod(f"pod-{n}-{i}", f"team-{n % 7}") for i in range(10)),
+                key=f"k{n}",
+                target=TargetRef(kind="Deployment", namespace=f"team-{n % 7}", name=f"t{n}"),
+                seconds=60 + n,
+            )
+            for n in range(40)
+        ]
+        rounds.round(*asks)
+        steady = rounds.round(*asks)
+        newest = max(_at(seen) for seen in steady)
+        assert len([seen for seen in steady if _at(seen) == newest]) == 4
+        assert len(steady) == 9, "and one look back, which needs the gauges of the time between"
+        assert {seen.path for seen in steady} == {"/api/v1/query"}
+        assert all(f"team\\\\-{n}" in steady[0].asked["query"] for n in range(7))
+
+
+def _at(seen: Seen) -> float:
+    return float(seen.asked["time"])
+
+
+def test_two_rounds_after_a_start_a_whole_window_is_known() -> None:
+    with serving(Prometheus()) as server:
+        rounds = Rounds(server)
+        rounds.round(_question())
+        assert rounds.reading("tokens_per_second").reason is UnknownReason.TOO_FEW_SAMPLES
+        seen = rounds.round(_question())
+        asked = {END.timestamp() - 300, END.timestamp() + 15 - 300}
+        assert asked & {_at(each) for each in seen}, "one look back, to the start of a window"
+        tokens = rounds.reading("tokens_per_second")
+        assert tokens.value == pytest.approx(3.0)
+        running = rounds.reading("batch_size")
+        assert running.value == pytest.approx(4.0)
+        latency = rounds.reading("e2e_mean")
+        assert latency.value == pytest.approx(0.5)
+        assert latency.count == pytest.approx(315 - SETTLED_S, abs=16)
+
+
+def test_counts_are_exact_where_increase_would_extrapolate() -> None:
+    with serving(Prometheus()) as server:
+        rounds = Rounds(server)
+        for _ in range(10):
+            rounds.round(_question(seconds=60), after_s=15.0)
+        requests = rounds.reading("e2e_mean", seconds=60).count
+        assert requests == 60, "five samples, 15 s apart"
+
+
+def test_a_pod_younger_than_the_window_is_not_looked_for_before_it_was() -> None:
+    with serving(Prometheus(since=END.timestamp() + 10)) as server:
+        rounds = Rounds(server)
+        for _ in range(4):
+            rounds.round(_question())
+        assert rounds.reading("tokens_per_second").value == pytest.approx(3.0)
+
+
+def test_a_large_fleet_is_asked_for_in_shares() -> None:
+    pods = [("serving", f"chat-{n:05}-{'bcdfghjklmnpqrst'[n % 16]}") for n in range(200)]
+    with serving(Prometheus(pods=pods, limit=70)) as server:
+        rounds = Rounds(server)
+        question = _question(*(name for _, name in pods))
+        told = []
+        for _ in range(6):
+            rounds.round(question)
+            found = rounds.source.collect([ask(*question.replicas, end=rounds.clock.at)])["k"]
+            told.append(found["tokens_per_second"])
+        assert "too many samples" in told[0].message
+        assert told[-1].value == pytest.approx(600.0), "no pod is lost between the shares"
+        assert rounds.source.queries <= 16
+        shares = {m[1] for s in server.seen if (m := re.search(r'pod=~"([^"]*)"', _query(s)))}
+        assert len(shares) <= 2 + 4 + MOST_PARTS
+
+
+def _query(seen: Seen) -> str:
+    return seen.asked["query"]
+
+
+def test_buckets_are_fetched_when_somebody_asks_for_a_percentile() -> None:
+    with serving(Prometheus()) as server:
+        rounds = Rounds(server)
+        plain = ask(_pod("a"), seconds=60)
+        cheap = Ask(
+            key="k",
+            target=plain.target,
+            replicas=plain.replicas,
+            start=plain.start,
+            end=plain.end,
+            signals=frozenset({"batch_size", "e2e_mean"}),
+        )
+        for _ in range(6):
+            assert not any("_bucket" in _query(seen) for seen in rounds.round(cheap))
+        assert rounds.reading("e2e_p99", seconds=60).reason is UnknownReason.TOO_FEW_SAMPLES
+        for _ in range(5):
+            rounds.round(plain)
+        late = rounds.reading("e2e_p99", seconds=30)
+        assert late.known, late.message
+        assert (late.low, late.high) == (0.0, 1.0)
+
+
+def test_the_past_is_looked_at_with_a_clock_of_the_past() -> None:
+    with serving(Prometheus()) as server:
+        rounds = Rounds(server, clock=FrozenClock(END - timedelta(days=3)))
+        for _ in range(3):
+            rounds.round(_question(seconds=30))
+        assert rounds.reading("tokens_per_second", seconds=30).value == pytest.approx(3.0)
+        latest = max(_at(seen) for seen in server.seen)
+        assert latest == rounds.clock.at.timestamp() - SETTLED_S
+
+
+def test_the_future_is_refused() -> None:
+    with serving(Prometheus()) as server:
+        rounds = Rounds(server)
+        rounds.round(_question())
+        question = ask(_pod("a"), end=rounds.clock.at + timedelta(seconds=9))
+        found = rounds.source.collect([question])["k"]["batch_size"]
+        assert found.reason is UnknownReason.SOURCE_ERROR
+        assert "future" in found.message
+
+
+def test_a_pod_of_another_namespace_is_not_mistaken() -> None:
+    with serving(Prometheus()) as server:
+        rounds = Rounds(server)
+        for _ in range(3):
+            rounds.round(ask(_pod("a"), _pod("a", "other")))
+        elsewhere = ask(_pod("a", "other"), end=rounds.clock.at)
+        found = rounds.source.collect([elsewhere])["k"]["batch_size"]
+        assert found.reason is UnknownReason.NO_DATA
+        assert "PodMonitor" in found.message
+        assert rounds.reading("batch_size").known
+
+
+@dataclass(frozen=True)
+class Trouble:
+    reason: str
+    answer: Answer
+    says: str
+
+
+JSON = "application/json"
+TROUBLE = [
+    Trouble("down for good", Answer(b"nope", status=503), "503"),
+    Trouble("a login page", Answer(b"<html>hello</html>"), "does not answer like Prometheus"),
+    Trouble(
+        "no vector",
+        Answer(
+            b'{"status":"success","data":{"resultType":"scalar","result":[0,"7"]}}',
+            content_type=JSON,
+        ),
+        "does not answer like Prometheus",
+    ),
+    Trouble("silence", Answer(delay_s=8.0), "did not answer within"),
+]
+
+
+@pytest.mark.parametrize("case", TROUBLE, ids=lambda case: case.reason)
+def test_trouble_is_told_and_never_a_number(case: Trouble) -> None:
+    with serving(case.answer) as server:
+        rounds = Rounds(server)
+        rounds.round(_question("a", "b"))
+        found = rounds.source.collect([ask(_pod("a"), _pod("b"), end=rounds.clock.at)])["k"]
+    measured = [r for n, r in found.items() if n != "replicas_ready" and not n.startswith("gpu")]
+    assert {r.reason for r in measured} == {UnknownReason.SOURCE_ERROR}
+    assert case.says in found["tpot_mean"].message
+    assert len(found["tpot_mean"].message) < 700
+
+
+def test_numbers_survive_a_failed_round_until_they_are_old() -> None:
+    prometheus = Prometheus()
+    broken: list[Answer] = []
+    with serving(lambda request: broken[0] if broken else prometheus(request)) as server:
+        rounds = Rounds(server)
+        for _ in range(4):
+            rounds.round(_question(seconds=60))
+        broken.append(Answer(b"<html>", status=502))
+        rounds.round(_question(seconds=60))
+        assert rounds.reading("batch_size", seconds=60).known
+        rounds.round(_question(seconds=60), after_s=45.0)
+        stale = rounds.reading("batch_size", seconds=60)
+        assert stale.reason is UnknownReason.STALE
+        assert "502" in stale.message
+        broken.clear()
+        rounds.round(_question(seconds=60))
+        assert rounds.reading("batch_size", seconds=120).known
