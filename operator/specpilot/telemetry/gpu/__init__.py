@@ -1,0 +1,22 @@
+"""What the GPUs of a replica do, from their vendors' exporters.
+
+`vendors` says what each exporter calls a number and `samples` reads one series by it, whether it
+came through Prometheus (`query`) or from the exporter's page (`page`, `direct`); `combine` makes
+the numbers of a pod's devices those of the pod, and `record` keeps them over time. Nothing here
+needs a GPU or a vendor's library.
+"""
+
+from specpilot.telemetry.gpu.combine import PodDevices, unseen
+from specpilot.telemetry.gpu.direct import ExporterTelemetry
+from specpilot.telemetry.gpu.query import absorb, query, times
+from specpilot.telemetry.gpu.record import DeviceRecord
+
+__all__ = [
+    "DeviceRecord",
+    "ExporterTelemetry",
+    "PodDevices",
+    "absorb",
+    "query",
+    "times",
+    "unseen",
+]

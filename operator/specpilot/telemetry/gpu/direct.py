@@ -1,0 +1,296 @@
+"""GPU signals straight from the exporters, for fleets without Prometheus and for one machine.
+
+An exporter knows nothing of engines, only of devices and, in a cluster, of the pods that hold them.
+Its page is therefore fetched once a round, whatever the number of replicas, and the numbers go to
+the replicas that the devices belong to: by namespace and pod, or by the devices that the local
+fleet started a process with.
+"""
+
+import asyncio
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Self
+
+import httpx
+
+from specpilot.domain.ports import Ask, Clock
+from specpilot.domain.readings import UnknownReason
+from specpilot.domain.targets import Replica
+from specpilot.telemetry.gpu.combine import PodDevices, by_pod, of_devices, unseen
+from specpilot.telemetry.gpu.fetch import Fetched, Fetcher, address
+from specpilot.telemetry.gpu.page import parse
+from specpilot.telemetry.gpu.record import DeviceRecord
+from specpilot.telemetry.gpu.samples import Sample, understood
+from specpilot.telemetry.history import History
+from specpilot.telemetry.windows import (
+    Arm,
+    Fault,
+    ReplicaWindow,
+    failed,
+    failed_arm,
+    serving,
+    start_of,
+    warming,
+)
+
+log = logging.getLogger(__name__)
+
+SOURCE = "GPU exporter"
+
+
+class ExporterTelemetry:
+    """Samples the pages of GPU exporters and attributes devices to the tracked replicas.
+
+    Args:
+        urls: The exporters' pages; an address without a path means `/metrics`.
+        clock: Dates the samples.
+        interval_s: Seconds between rounds. Exporters themselves measure every 1 to 30 s.
+        timeout_s: Longest time for one page.
+        keep_s: How far back windows can reach.
+        concurrency: Pages at a time.
+        max_bytes: Largest page; a bigger one is refused.
+        stale_floor_s: Samples younger than this are never stale.
+        verify: For exporters with HTTPS: False, or a context with their CA.
+        devices: On one machine, the devices of a replica that no exporter names a pod for, as its
+            process got them: indices or UUIDs, as in CUDA_VISIBLE_DEVICES. Indices are the
+            exporter's own, which count in order of the PCI bus: have the process started with
+            CUDA_DEVICE_ORDER=PCI_BUS_ID where a machine holds different models. All `urls` must
+            then be of this machine.
+
+    Raises:
+        ValueError: An address is no URL, or a duration is not above 0.
+    """
+
+    def __init__(
+        self,
+        urls: Collection[str],
+        *,
+        clock: Clock,
+        interval_s: float = 15.0,
+        timeout_s: float = 10.0,
+        keep_s: float = 1800.0,
+        concurrency: int = 8,
+        max_bytes: int = 16 << 20,
+        stale_floor_s: float = 120.0,
+        verify: bool | ssl.SSLContext = True,
+        devices: Callable[[Replica], Collection[str]] | None = None,
+    ) -> None:
+        if interval_s <= 0 or timeout_s <= 0:
+            raise ValueError(
+                f"GPU exporter interval {interval_s} s and timeout {timeout_s} s: both must be "
+                "above 0"
+            )
+        self._urls = tuple(dict.fromkeys(_page_url(url) for url in urls))
+        self._clock = clock
+        self._interval_s = interval_s
+        self._timeout_s = timeout_s
+        self._keep_s = keep_s
+        self._stale_floor_s = stale_floor_s
+        self._devices = devices
+        self._fetcher = Fetcher(
+            clock=clock,
+            timeout_s=timeout_s,
+            concurrency=concurrency,
+            max_bytes=max_bytes,
+            verify=ssl.create_default_context() if verify is True else verify,
+        )
+        self._lock = threading.Lock()  # guards the three below
+        self._replicas: dict[str, Replica] = {}
+        self._records: dict[str, DeviceRecord] = {}
+        self._errors: dict[str, str] = {}
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+
+    # --- life
+
+    def start(self) -> None:
+        """Start sampling in the background; again is harmless."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="gpu exporters", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stop sampling; what was sampled stays readable."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._stop.set()
+            thread.join(timeout=self._timeout_s + 5)
+            self._stop = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def track(self, replicas: Sequence[Replica]) -> None:
+        """Replace the list of replicas whose devices are of interest."""
+        with self._lock:
+            self._replicas = {_identity(replica): replica for replica in replicas}
+
+    # --- questions
+
+    def windows(self, asks: Sequence[Ask], *, deadline_s: float) -> Mapping[str, Arm]:  # noqa: ARG002 - memory answers at once
+        """Answer from the samples in memory."""
+        return {ask.key: self._arm(ask) for ask in asks}
+
+    def latest(self, replica: Replica) -> PodDevices | None:
+        """What the newest round said of a replica's devices, with what its numbers cover."""
+        with self._lock:
+            record = self._records.get(_identity(replica))
+        return record.latest if record else None
+
+    def _arm(self, ask: Ask) -> Arm:
+        if ask.end > self._clock.now():
+            words = f"the window ends in the future, at {ask.end:%Y-%m-%d %H:%M:%S} UTC"
+            reason = UnknownReason.SOURCE_ERROR
+            return failed_arm(ask, source=SOURCE, reason=reason, words=words)
+        return Arm(
+            source=SOURCE,
+            end=ask.end,
+            window_s=(ask.end - ask.start).total_seconds(),
+            replicas=tuple(self._window(replica, ask) for replica in serving(ask)),
+            stale_floor_s=self._stale_floor_s,
+        )
+
+    def _window(self, replica: Replica, ask: Ask) -> ReplicaWindow:
+        start = start_of(replica, ask)
+        if start >= ask.end:
+            return warming(replica, start)
+        key = _identity(replica)
+        with self._lock:
+            record = self._records.get(key)
+            tracked = key in self._replicas
+            trouble = "; ".join(
+                error
+                for where, error in self._errors.items()
+                if record is None or where in record.latest.targets
+            )
+            if record is not None:
+                window = record.window(
+                    ask.start.timestamp(),
+                    ask.end.timestamp(),
+                    replica=replica.id,
+                    interval_s=self._interval_s,
+                    declared_on=bool(replica.declared.config),
+                    not_before=start.timestamp(),
+                    trouble=trouble,
+                )
+                if window is not None:
+                    return window
+        if not tracked:
+            return failed(replica, UnknownReason.NO_DATA, "is not tracked")
+        if trouble:
+            return failed(replica, UnknownReason.SOURCE_ERROR, trouble)
+        if record is not None:
+            return failed(replica, UnknownReason.NO_DATA, "not sampled in the window")
+        fault = self._unseen(replica)
+        return failed(replica, fault.reason, fault.words)
+
+    def _unseen(self, replica: Replica) -> Fault:
+        names = sorted(self._devices(replica)) if self._devices is not None else []
+        if not names:
+            return unseen()
+        words = (
+            f"no GPU exporter reports {', '.join(names)}, which this replica was given: see that "
+            "an exporter of this machine is asked, and name a MIG instance as "
+            "MIG-<GPU UUID>/<instance>/0"
+        )
+        return Fault(reason=UnknownReason.NOT_EXPORTED, words=words)
+
+    # --- sampling
+
+    def sample(self) -> None:
+        """Fetch every page once, now. Must not be called from a running event loop."""
+        stop = self._stop
+        pages = asyncio.run(self._fetcher.all(self._urls, stopped=stop.is_set))
+        with self._lock:
+            replicas = {
+                key: replica
+                for key, replica in self._replicas.items()
+                if replica.ready and not replica.terminating
+            }
+            self._forget()
+        errors = {address(url): page.error for url, page in pages.items() if page.error}
+        for error in errors.values():
+            log.debug("%s", error)
+        found = self._attributed(replicas, pages)
+        with self._lock:
+            self._errors = errors
+            for key, devices in found.items():
+                if key not in self._records:
+                    self._records[key] = DeviceRecord(History(keep_s=self._keep_s))
+                if devices.at is not None:
+                    self._records[key].add(devices.at, devices)
+
+    def _run(self) -> None:
+        stop, due = self._stop, time.monotonic()
+        while not stop.is_set():
+            try:
+                self.sample()
+            except Exception:
+                log.exception("a round of GPU exporters failed")
+            # A round that took too long is not made up for.
+            due = max(due + self._interval_s, time.monotonic())
+            stop.wait(due - time.monotonic())
+
+    def _attributed(
+        self, replicas: Mapping[str, Replica], pages: Mapping[str, Fetched]
+    ) -> dict[str, PodDevices]:
+        """The devices of every replica that has any."""
+        samples: list[Sample] = []
+        times: dict[str, float] = {}
+        for url, page in pages.items():
+            if not page.error:
+                samples += understood(parse(page.body), target=address(url))
+                times[address(url)] = page.at
+        pods = by_pod(samples, times=times)
+        found: dict[str, PodDevices] = {}
+        for key, replica in replicas.items():
+            devices = pods.get((replica.namespace, replica.id))
+            if devices is None and self._devices is not None:
+                names = frozenset(self._devices(replica))
+                mine = [sample for sample in samples if _is_one_of(sample, names)]
+                devices = of_devices(mine, among=samples, times=times)
+            if devices is not None:
+                found[key] = devices
+        return found
+
+    def _forget(self) -> None:
+        """Drop what is too old to be asked for. The lock is held."""
+        oldest = self._clock.now().timestamp() - self._keep_s
+        for key in list(self._records):
+            covers = self._records[key].history.covers
+            if key not in self._replicas and (covers is None or covers[1] < oldest):
+                del self._records[key]
+
+
+def _is_one_of(sample: Sample, names: frozenset[str]) -> bool:
+    if sample.device in names or sample.aliases & names:
+        return True
+    if sample.device != sample.board:
+        return False  # the UUID of a GPU is not the name of all instances on it
+    # The CUDA runtime takes the beginning of a UUID for the whole of it.
+    return any("-" in name and sample.device.startswith(name) for name in names)
+
+
+def _identity(replica: Replica) -> str:
+    """Numbers belong to a process, not to a name that a later process may take over."""
+    return f"{replica.namespace}\0{replica.id}\0{replica.instance}"
+
+
+def _page_url(url: str) -> str:
+    try:
+        parts = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ValueError(f"GPU exporter address {url!r} is no URL: {error}") from error
+    if parts.scheme not in {"http", "https"} or not parts.host:
+        raise ValueError(
+            f"GPU exporter address {address(url)!r}: give it as http://host:port, with a path "
+            "where that is not /metrics"
+        )
+    return str(parts.copy_with(path="/metrics")) if parts.path in {"", "/"} else url
