@@ -63,32 +63,46 @@ class Tally:
     A series may be there under an older name too, with the same numbers: the newest name wins.
     """
 
-    __slots__ = ("_ranks", "_sums")
+    __slots__ = ("_page", "_ranks", "_several")
 
     def __init__(self) -> None:
-        self._sums: dict[Key, list[float]] = {}
+        self._page = Page()
         self._ranks: dict[str, int] = {}
+        self._several: dict[Key, list[float]] = {}  # keys met more than once
 
     def add(self, wire: str, part: Part, value: float) -> None:
         """Count a value of the series `wire` (without prefix and `_total`) in."""
         name, rank = CANONICAL[wire]
-        if rank != self._ranks.setdefault(name, rank):
-            if rank > self._ranks[name]:
-                return
+        if name in _RENAMED and not self._newest(name, rank):
+            return
+        key = (name, part)
+        values = self._page.values
+        if key not in values:
+            values[key] = value
+        elif key in self._several:
+            self._several[key].append(value)
+        else:
+            self._several[key] = [values[key], value]
+
+    def _newest(self, name: str, rank: int) -> bool:
+        """Whether no newer name was met; what was counted in under an older one is dropped."""
+        known = self._ranks.setdefault(name, rank)
+        if rank < known:
             self._ranks[name] = rank
-            self._sums = {key: each for key, each in self._sums.items() if key[0] != name}
-        self._sums.setdefault((name, part), []).append(value)
+            for key in [key for key in self._page.values if key[0] == name]:
+                del self._page.values[key]
+                self._several.pop(key, None)
+        return rank <= known
 
     def page(self, *, engine: bool, legacy: bool) -> Page:
-        """What was counted in."""
-        page = Page(engine=engine, legacy=legacy)
-        for key, values in self._sums.items():
-            value = values[0] if len(values) == 1 else _combine(key[0], values)
-            if key[0] in _MOMENTARY:
-                page.gauges[key[0]] = value
-            else:
-                page.values[key] = value
-        return page
+        """What was counted in; nothing may be counted in afterwards."""
+        values, gauges = self._page.values, self._page.gauges
+        for key, several in self._several.items():
+            values[key] = _combine(key[0], several)
+        for name in _MOMENTARY:
+            if (name, "") in values:
+                gauges[name] = values.pop((name, ""))
+        return Page(values=values, gauges=gauges, engine=engine, legacy=legacy)
 
 
 def _canonical() -> Iterator[tuple[str, tuple[str, int]]]:
@@ -103,6 +117,7 @@ def _canonical() -> Iterator[tuple[str, tuple[str, int]]]:
 CANONICAL = dict(_canonical())
 """The product's name for a wire name, and how new the wire name is (0 is the newest)."""
 
+_RENAMED = frozenset(name for name, rank in CANONICAL.values() if rank > 0)
 _MOMENTARY = frozenset[str]({*Gauge, LEGACY_RATE})
 
 

@@ -142,7 +142,7 @@ class History:
                 # A gauge that is absent counts as 0, see `reads.gauge`.
                 if not self._refuse(name, page.gauges.get(name, 0.0), at):
                     totals[place] = old[place] + _finite(mean.get(name, 0.0)) * (at - before.at)
-        for name in fresh:
+        for name in fresh if before is not None else ():
             words = "its numbers are fetched from now on; wait until a whole window is covered"
             fault = Fault(reason=UnknownReason.TOO_FEW_SAMPLES, words=words)
             self._bad.append(_Bad(name, -_FOREVER, at, fault))

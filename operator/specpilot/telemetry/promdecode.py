@@ -53,11 +53,11 @@ class Pod:
         return max(self.seen.values()) if self.seen else self.info
 
     def page(self) -> Page:
-        """Its numbers as one look."""
-        while self.means:
-            wire, mean = self.means.popitem()
-            self.tally.add(wire, "", mean)
-        return self.tally.page(engine=True, legacy=self.legacy)
+        """Its numbers as one look; they are handed over and not kept."""
+        tally, self.tally = self.tally, Tally()
+        for wire, mean in self.means.items():
+            tally.add(wire, "", mean)
+        return tally.page(engine=True, legacy=self.legacy)
 
     def fault(self) -> Fault | None:
         """Why its numbers cannot be used."""
@@ -96,12 +96,13 @@ class Pods(dict[Where, Pod]):
         pod = self[where] = Pod()
         return pod
 
-    def absorb_values(self, body: bytes, labels: Labels) -> None:
-        """Add the answer to `values` or `buckets`.
+    def absorb_values(self, body: bytes, labels: Labels) -> set[Where]:
+        """Add the answer to `values` or `buckets`; return the pods it is about.
 
         Raises:
             Answer: It is none.
         """
+        found: set[Where] = set()
         for metric, value in _vector(body, labels):
             wire, part = _place(metric.name, metric.le, metric.position)
             if wire is None:
@@ -109,9 +110,10 @@ class Pods(dict[Where, Pod]):
                 if any(bare == prefix + name for prefix in PREFIXES for name in _LEGACY):
                     self[metric.namespace, metric.pod].legacy = True
                 continue
-            pod = self[metric.namespace, metric.pod]
-            pod.legacy = pod.legacy or wire in _LEGACY
-            pod.tally.add(wire, part, value)
+            where = (metric.namespace, metric.pod)
+            found.add(where)
+            self[where].tally.add(wire, part, value)
+        return found
 
     def absorb_gauges(self, body: bytes, labels: Labels) -> None:
         """Add the answer to `gauges`.

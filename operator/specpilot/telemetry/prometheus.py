@@ -3,7 +3,7 @@
 Prometheus is looked at like a replica is: once a round, for the numbers as they stand, and windows
 are cut out of what the rounds saw (`rings`). A round asks five queries for everything (`promql`),
 whatever the number of policies, replicas and windows; two of them are cut into shares when the
-answer would grow too large, so there are never more than 16.
+answer would grow too large, so there are never more than 14.
 
 After a start the rings are empty. So that nobody waits for a window to fill, each round also looks
 at one moment of the past that a question reached back to.
@@ -13,7 +13,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Self
 
@@ -25,7 +25,7 @@ from specpilot.telemetry.answer import answer
 from specpilot.telemetry.connection import Connection, PrometheusError, PrometheusServer
 from specpilot.telemetry.derive import families_behind
 from specpilot.telemetry.names import Family, buckets_of
-from specpilot.telemetry.promdecode import NOT_SCRAPED, Answer, Pods
+from specpilot.telemetry.promdecode import NOT_SCRAPED, Answer, Pod, Pods, Where
 from specpilot.telemetry.promql import Labels, Scope
 from specpilot.telemetry.rings import Rings
 from specpilot.telemetry.windows import Arm, Fault
@@ -38,8 +38,8 @@ _DEFAULT_LABELS = Labels()
 PODS_A_SHARE = 4000
 """Pods whose numbers are fetched in one answer: some 50 MB."""
 
-MOST_QUERIES = 16
-"""A round never puts more."""
+MOST_QUERIES = 14
+"""A round never puts more; with the two for GPUs that makes 16."""
 
 _LONGEST_REACH_S = 3600.0
 """Moments longer ago are not looked up after a start."""
@@ -245,31 +245,42 @@ class PrometheusTelemetry:
         families: frozenset[Family],
         over_s: float,
         until: float,
-    ) -> Pods:
-        """Everything as it stood at a moment, with means of gauges over the time before it."""
+    ) -> Iterator[tuple[Where, Pod]]:
+        """Every pod as it stood at a moment, with means of gauges over the time before it.
+
+        Share by share, so that no more than one share's numbers are held at a time.
+        """
         pods, labels = Pods(), self._labels
         whole = Scope(namespaces=scopes[0].namespaces, labels=labels)
         pods.absorb_state(self._query(promql.state(whole), at, until), labels)
         pods.absorb_gauges(self._query(promql.gauges(whole, over_s=over_s), at, until), labels)
+        rest = set(pods)
         for scope in scopes:
-            pods.absorb_values(self._query(promql.values(scope), at, until), labels)
+            share = pods.absorb_values(self._query(promql.values(scope), at, until), labels)
             if families:
                 text = promql.buckets(scope, families)
-                pods.absorb_values(self._query(text, at, until), labels)
-        return pods
+                share |= pods.absorb_values(self._query(text, at, until), labels)
+            rest -= share
+            yield from ((where, pods[where]) for where in share)
+        yield from ((where, pods[where]) for where in rest)
 
     def _take(
-        self, replicas: Mapping[str, Replica], pods: Pods, families: frozenset[Family]
+        self,
+        replicas: Mapping[str, Replica],
+        pods: Iterable[tuple[Where, Pod]],
+        families: frozenset[Family],
     ) -> None:
         fresh = frozenset(buckets_of(family) for family in families - self._fetched)
-        for key, replica in replicas.items():
-            pod = pods.get((replica.namespace, replica.id))
-            fault = NOT_SCRAPED if pod is None else pod.fault()
-            if pod is None or fault is not None or pod.at is None:
-                self._rings.fail([key], fault or NOT_SCRAPED)
-                continue
+        missing = _by_pod(replicas)
+        for where, pod in pods:
+            fault = pod.fault()
             page = pod.page()
-            self._rings.add(key, pod.at, page, means=page.gauges, fresh=fresh)
+            for key in missing.pop(where, ()):
+                if fault is not None or pod.at is None:
+                    self._rings.fail([key], fault or NOT_SCRAPED)
+                else:
+                    self._rings.add(key, pod.at, page, means=page.gauges, fresh=fresh)
+        self._rings.fail((key for keys in missing.values() for key in keys), NOT_SCRAPED)
         self._fetched |= families
 
     # --- the past
@@ -302,19 +313,26 @@ class PrometheusTelemetry:
     ) -> None:
         """Put a moment of the past before all that was seen."""
         first = self._moments[0]
-        past = self._look(scopes, at, families, self._interval_s, until)
         between = Pods()
         whole = Scope(namespaces=scopes[0].namespaces, labels=self._labels)
         text = promql.gauges(whole, over_s=first - at)
         between.absorb_gauges(self._query(text, first, until), self._labels)
-        for key, replica in replicas.items():
-            where = (replica.namespace, replica.id)
-            pod = past.get(where)
-            if pod is None or pod.fault() is not None or pod.at is None:
+        keys = _by_pod(replicas)
+        for where, pod in self._look(scopes, at, families, self._interval_s, until):
+            if pod.fault() is not None or pod.at is None:
                 continue
-            page = between[where].page()
-            self._rings.prepend(key, pod.at, pod.page(), means=page.gauges)
+            page, means = pod.page(), between[where].page().gauges
+            for key in keys.get(where, ()):
+                self._rings.prepend(key, pod.at, page, means=means)
         self._moments.insert(0, at)
+
+
+def _by_pod(replicas: Mapping[str, Replica]) -> dict[Where, list[str]]:
+    """Identities of replicas by pod; a pod that was replaced may still be there twice."""
+    found: dict[Where, list[str]] = {}
+    for key, replica in replicas.items():
+        found.setdefault((replica.namespace, replica.id), []).append(key)
+    return found
 
 
 class _FailedError(Exception):
