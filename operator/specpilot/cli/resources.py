@@ -171,6 +171,9 @@ def explain(name: Annotated[str, typer.Argument(help="Policy.")], state: StateDi
     for field in ("mode", "active", "desired", "phase", "change", "verdict", "message"):
         if status.get(field):
             console.print(f"{field:8} {status[field]}", highlight=False, markup=False)
+    for count in status.get("replicas", []):
+        words = f"{count['ready']} of {count['total']} ready run {count['setting']}"
+        console.print(f"replicas {words}", highlight=False, markup=False)
     table = Table("condition", "status", "reason", "message", show_edge=False, box=None)
     for condition in status.get("conditions", []):
         add_row(table, *(condition[k] for k in ("type", "status", "reason", "message")))

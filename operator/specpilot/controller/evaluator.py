@@ -16,7 +16,13 @@ from specpilot.controller.parts import Parts
 from specpilot.controller.proposals import Wanted, proposal
 from specpilot.controller.registry import PolicyStatus
 from specpilot.controller.rulebook import Rulebook
-from specpilot.controller.status import conditions, duplicate, phase_word, without_rules
+from specpilot.controller.status import (
+    conditions,
+    duplicate,
+    phase_word,
+    replica_counts,
+    without_rules,
+)
 from specpilot.controller.targets import active_setting, in_force, observe
 from specpilot.controller.wanted import wanted_signals
 from specpilot.domain.changes import (
@@ -326,6 +332,7 @@ class Evaluator:
                 change_id=in_flight.id if in_flight else "",
                 last_flip=memory.last_flip,
                 verdict=evaluation.words() if evaluation else "",
+                replicas=replica_counts(state),
                 readings=tuple(readings.values()),
                 rule=_deciding(version, evaluation),
                 rule_version=version.version,

@@ -22,6 +22,21 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaCount:
+    """Replicas of one setting.
+
+    Attributes:
+        setting: Its name.
+        total: Replicas that run it and are not going away.
+        ready: Those that serve.
+    """
+
+    setting: str
+    total: int
+    ready: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyStatus:
     """What a user must be able to see with nothing but `get`.
 
@@ -35,6 +50,7 @@ class PolicyStatus:
         change_id: The change in flight, "" when there is none.
         last_flip: When a change last succeeded.
         verdict: The last verdict in words.
+        replicas: Live replicas by the setting they run, and how many of them serve.
         readings: What the rules saw.
         rule: The rule that asks for a setting, as `set@version/rule`, "" when none does.
         rule_version: Version of the rule set in use, None when there is none.
@@ -50,6 +66,7 @@ class PolicyStatus:
     change_id: str = ""
     last_flip: datetime | None = None
     verdict: str = ""
+    replicas: tuple[ReplicaCount, ...] = ()
     readings: tuple[Reading, ...] = ()
     rule: str = ""
     rule_version: int | None = None

@@ -1,11 +1,11 @@
 """The status of a policy in the words of Kubernetes conditions."""
 
-from specpilot.controller.registry import Condition, PolicyStatus
+from specpilot.controller.registry import Condition, PolicyStatus, ReplicaCount
 from specpilot.domain.changes import FlagChange
 from specpilot.domain.evaluation import Evaluation
 from specpilot.domain.gates import Objection
 from specpilot.domain.policy import Policy
-from specpilot.domain.targets import TargetState
+from specpilot.domain.targets import Replica, TargetState
 
 
 def phase_word(
@@ -93,4 +93,15 @@ def duplicate(policy: Policy, owner: Policy) -> PolicyStatus:
         conditions=(
             Condition(type="Ready", status=False, reason="DuplicateTarget", message=message),
         ),
+    )
+
+
+def replica_counts(state: TargetState) -> tuple[ReplicaCount, ...]:
+    """Count live replicas by the setting that they themselves say they run."""
+    by_setting: dict[str, list[Replica]] = {}
+    for replica in state.live():
+        by_setting.setdefault(replica.declared.setting, []).append(replica)
+    return tuple(
+        ReplicaCount(setting=name, total=len(some), ready=sum(r.ready for r in some))
+        for name, some in sorted(by_setting.items())
     )

@@ -1,6 +1,7 @@
 """A policy's status as the plain object that `kubectl get -o yaml` and `specpilot get` show."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -29,6 +30,7 @@ def status_object(
         "rule": status.rule,
         "ruleSetVersion": status.rule_version,
         "message": _summary(status.conditions),
+        "replicas": [asdict(count) for count in status.replicas],
         "readings": [_reading(r) for r in status.readings],
         "conditions": [
             condition_object(c, old.get(c.type), generation=status.generation, now=now)

@@ -190,6 +190,7 @@ def test_the_status_is_a_subresource(api: Api, namespace: str) -> None:
         "desired": "off",
         "phase": "Idle",
         "lastFlip": "2026-03-01T12:00:00Z",
+        "replicas": [{"setting": "eagle3", "total": 3, "ready": 2}],
         "readings": [
             {"signal": "batch_size", "value": 41.5, "unit": "requests", "count": 20,
              "at": "2026-03-01T12:00:00Z"},
