@@ -30,7 +30,7 @@ demo-vllm: $(VENV)/.product ## The main job on two real vLLM servers on CPU (ins
 demo-cluster: install cluster-tools ## The main job on a real Kubernetes control plane, with helm and kubectl
 	@$(BIN)/python -m tests.cluster.demo
 
-cluster-tools: install ## Build the real control plane, Prometheus and Helm (about 12 minutes, once)
+cluster-tools: install ## Build the real control plane, Prometheus and Helm (some 20 minutes on 2 cores, once)
 	@$(BIN)/python -m tests.cluster.build
 
 check: install ## Format, lint, types, layers

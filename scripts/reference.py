@@ -7,7 +7,7 @@ from specpilot.domain.changes import ChangeReason, Phase
 from specpilot.domain.gates import GateReason
 from specpilot.domain.policy import Event
 from specpilot.domain.readings import UnknownReason
-from specpilot.domain.signals import SIGNALS
+from specpilot.domain.signals import POSITIONS, SIGNALS, position_signal
 from specpilot.domain.targets import TargetProblem
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
@@ -72,25 +72,45 @@ WORDS: dict[str, str] = {
 
 
 def signals() -> str:
-    """The catalogue of signals."""
-    rows = [
-        f"| `{s.name}` | {s.unit} | {s.meaning} | {s.source} | {s.unknown_when} |"
-        for s in SIGNALS.values()
-    ]
+    """The catalogue of signals; the positions of a draft share one row."""
+    first, last = position_signal(0), position_signal(POSITIONS - 1)
+    family = {position_signal(i) for i in range(POSITIONS)} - {first}
+    rows = []
+    for s in SIGNALS.values():
+        if s.name in family:
+            continue
+        name, cells = f"`{s.name}`", (s.unit, s.meaning, s.source, s.unknown_when)
+        if s.name == first:
+            name = f"`{first}` ... `{last}`"
+            cells = tuple(_any_position(cell) for cell in cells)
+        better = {True: "lower", False: "higher", None: ""}[s.lower_is_better]
+        rows.append(f"| {name} | {' | '.join((*cells, better))} |")
     return "\n".join(
         [
             MADE,
             "# Signals",
             "",
             "Every name that a rule or a guardrail may use. A signal without a value is Unknown,",
-            "with a [reason](reasons.md); it is never 0.",
+            "with a [reason](reasons.md); it is never 0. [How signals are measured](../signals.md)",
+            "says what to do for each reason. `specpilot signals` shows them live.",
             "",
-            "| signal | unit | meaning | computed from | normally Unknown when |",
-            "|---|---|---|---|---|",
+            "| signal | unit | meaning | computed from | normally Unknown when | better |",
+            "|---|---|---|---|---|---|",
             *rows,
             "",
         ]
     )
+
+
+def _any_position(words: str) -> str:
+    """What is said of position 0, said of position N."""
+    for zero, any_n in (
+        ("position 0", "position N"),
+        ('"0"', '"N"'),
+        ("fewer than 1 ", "fewer than N + 1 "),
+    ):
+        words = words.replace(zero, any_n)
+    return words
 
 
 def reasons() -> str:

@@ -125,25 +125,28 @@ class Installation:
 
 
 @contextmanager
-def installed(cluster: Cluster, *, values: Mapping[str, str]) -> Iterator[Installation]:
+def installed(
+    cluster: Cluster, *, values: Mapping[str, str], namespace: str = NAMESPACE
+) -> Iterator[Installation]:
     """Install the chart, wait until the operator leads, and remove it at the end.
 
     Args:
         cluster: Where.
         values: Of the chart, as `--set` takes them.
+        namespace: Where the operator itself lives.
     """
     images(cluster)
-    with cluster.namespace(NAMESPACE):
+    with cluster.namespace(namespace):
         options = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
         cluster.run(
-            *("helm", "install", RELEASE, str(CHART), "--namespace", NAMESPACE, *options),
+            *("helm", "install", RELEASE, str(CHART), "--namespace", namespace, *options),
             deadline=120,
         )
-        installation = Installation(cluster=cluster)
+        installation = Installation(cluster=cluster, namespace=namespace)
         wait_for(installation.ready, deadline=START_DEADLINE, describe=installation.describe)
         with closing(installation.store):
             yield installation
-        cluster.run("helm", "uninstall", RELEASE, "--namespace", NAMESPACE, deadline=120)
+        cluster.run("helm", "uninstall", RELEASE, "--namespace", namespace, deadline=120)
 
 
 def images(cluster: Cluster) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from specpilot import __version__
-from specpilot.cli import audit, demo, demo_vllm, local, operator, resources
+from specpilot.cli import audit, demo, demo_vllm, local, operator, resources, signals
 from specpilot.domain.evaluation import RuleSetError
 from specpilot.domain.ports import FleetError
 from specpilot.fleets.local import LocalGroupError
@@ -28,6 +28,7 @@ app.command("operator")(operator.operator)
 app.command("apply")(resources.apply)
 app.command("get")(resources.get)
 app.command("explain")(resources.explain)
+app.command("signals")(signals.signals)
 app.command("delete")(resources.delete)
 app.command("approve")(resources.approve)
 app.command("reject")(resources.reject)

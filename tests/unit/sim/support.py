@@ -6,7 +6,6 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,8 +15,6 @@ from specpilot.sim.engine import Engine
 from specpilot.sim.exposition import Exposition
 from specpilot.sim.launch import LaunchConfig
 from specpilot.sim.requests import Output, Request
-
-RECORDINGS = Path(__file__).parents[2] / "data" / "recordings"
 
 NGRAM = json.dumps({"method": "ngram", "num_speculative_tokens": 4})
 EAGLE3 = json.dumps({"method": "eagle3", "model": "head", "num_speculative_tokens": 3})

@@ -12,9 +12,9 @@ from prometheus_client.core import Metric
 
 from specpilot.sim.engine import Engine, engines
 from specpilot.sim.launch import LaunchConfig
+from tests import recordings
 from tests.unit.sim.support import (
     NGRAM,
-    RECORDINGS,
     add,
     config_of,
     families,
@@ -63,7 +63,7 @@ def simulated(case: Case) -> str:
 
 
 def recorded(case: Case) -> str:
-    return (RECORDINGS / f"{case.recording}.prom").read_text()
+    return recordings.read(f"{case.recording}.prom").decode()
 
 
 def vllm_families(text: str) -> dict[str, Metric]:
@@ -108,7 +108,8 @@ def test_v0_shows_a_series_only_once_it_was_set() -> None:
     assert seconds is not None
     engine.finish_step(seconds)
     ours = set(vllm_families(render(config, [engine])))
-    real = set(vllm_families((RECORDINGS / "0.8.5-ngram-v0-repetitive-c2-during.prom").read_text()))
+    first = recordings.read("0.8.5-ngram-v0-repetitive-c2-during.prom")
+    real = set(vllm_families(first.decode()))
     # The real scrape came three steps into the load, ours after one: no token latency yet.
     assert ours == real - NOT_MODELLED - {"vllm:time_per_output_token_seconds"}
 

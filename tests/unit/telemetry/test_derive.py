@@ -395,6 +395,27 @@ def test_devices_are_averaged_over_replicas_and_judged_by_their_own_age() -> Non
     assert found["batch_size"].known, "the engine's own numbers are not touched"
 
 
+@pytest.mark.parametrize(
+    ("notes", "message", "reason"),
+    [
+        (("", ""), "Prometheus", "the replicas' own numbers"),
+        (("shared", "shared"), "Prometheus; shared", "what all share is said once"),
+        (("", "shared"), "Prometheus; shared", "what one has is said"),
+        (("x", "y", "x", "z", "w"), "Prometheus; x; y; z", "at most three of them"),
+    ],
+)
+def test_what_a_number_of_devices_covers_is_said(
+    notes: tuple[str, ...], message: str, reason: str
+) -> None:
+    windows = [
+        device_window(f"r{i}", notes={"gpu_power": note} if note else {})
+        for i, note in enumerate(notes)
+    ]
+    found = derive(ONE, ready=1, devices=arm(*windows, source="Prometheus"))
+    assert found["gpu_power"].message == message, reason
+    assert found["gpu_util"].message == "Prometheus", "a note is of one gauge"
+
+
 def test_only_what_is_asked_for_is_answered() -> None:
     wanted = frozenset({"batch_size", "tpot_p99", "tpot_p50", "gpu_util", "nonsense"})
     found = derive(ONE, ready=1, signals=wanted)

@@ -14,6 +14,13 @@ from specpilot.fleets.local.free_ports import free_port
 from specpilot.fleets.local.process import Launch, ServerProcess, Started
 from specpilot.fleets.local.spec import LocalGroup
 
+REPLICA = "SPECPILOT_REPLICA"
+SETTING = "SPECPILOT_SETTING"
+CONFIG = "SPECPILOT_SPECULATIVE_CONFIG"
+CHANGE = "SPECPILOT_CHANGE_ID"
+ENDPOINT = "SPECPILOT_ENDPOINT"
+"""Variables that tell a server, and whoever looks at it, what it is."""
+
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what the user may have asked for
 
 
@@ -76,10 +83,11 @@ class LocalMachine:
                 env=os.environ
                 | spec.environment(index)
                 | {
-                    "SPECPILOT_REPLICA": f"{spec.name}-{index}",
-                    "SPECPILOT_SETTING": declared.setting,
-                    "SPECPILOT_SPECULATIVE_CONFIG": declared.config,
-                    "SPECPILOT_CHANGE_ID": declared.change_id,
+                    REPLICA: f"{spec.name}-{index}",
+                    SETTING: declared.setting,
+                    CONFIG: declared.config,
+                    CHANGE: declared.change_id,
+                    ENDPOINT: started.endpoint,
                 },
                 cwd=spec.cwd,
                 log=self.log_path(index),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,12 @@ def vector(page: bytes, **target: str) -> list[dict[str, Any]]:
 def series(name: str, value: float | str, **labels: str) -> dict[str, Any]:
     """One element of an instant vector."""
     return {"metric": {"__name__": name, **labels}, "value": [1_700_000_000.0, str(value)]}
+
+
+def answer(*elements: object) -> bytes:
+    """What Prometheus sends for an instant query."""
+    data = {"resultType": "vector", "result": elements}
+    return json.dumps({"status": "success", "data": data}).encode()
 
 
 def _present(labels: Mapping[str, str]) -> dict[str, str]:

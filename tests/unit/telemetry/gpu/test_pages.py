@@ -20,6 +20,7 @@ from tests.unit.telemetry.gpu.examples import (
     POWER,
     TENSOR,
     UTIL,
+    answer,
     example,
     pods,
     vector,
@@ -144,7 +145,7 @@ CASES = [
 def test_numbers_of_an_example(case: Case, through: str) -> None:
     page = example(case.page)
     target = {} if "honor" in case.page else {"job": "gpu", "instance": "10.0.0.1:9400"}
-    found = pods(page) if through == "page" else absorb(vector(page, **target))
+    found = pods(page) if through == "page" else absorb(answer(*vector(page, **target)))
     devices = found[case.owner]
     assert devices.gauges == pytest.approx(case.values), case.reason
     assert set(devices.faults) == set(case.unknown), case.reason

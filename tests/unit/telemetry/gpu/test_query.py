@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from specpilot.domain.readings import UnknownReason
 from specpilot.telemetry.gpu.query import absorb, query, times
+from specpilot.telemetry.promdecode import Answer
 from specpilot.telemetry.promql import Labels
-from tests.unit.telemetry.gpu.examples import CHAT, MEMORY, MIB, series
+from tests.unit.telemetry.gpu.examples import CHAT, MEMORY, MIB, answer, series
 
 
 def test_the_query_grows_with_namespaces_only_by_their_names() -> None:
@@ -48,30 +50,34 @@ def test_samples_carry_the_time_of_their_scrape() -> None:
         "metric": {**where, "pod": "x"},
         "value": [1_700_000_060, "1700000000.5"],
     }
-    found = absorb([used], [moment])[CHAT]
+    found = absorb(answer(used), answer(moment))[CHAT]
     assert found.gauges == {MEMORY: 5 * MIB}
     assert found.at == 1_700_000_000.5
-    assert absorb([used])[CHAT].at is None
+    assert absorb(answer(used))[CHAT].at is None
 
 
 def test_an_empty_answer_is_nobody() -> None:
-    assert absorb([], []) == {}
+    assert absorb(answer(), answer()) == {}
 
 
 @pytest.mark.parametrize(
-    "element",
+    ("body", "reason"),
     [
-        {"metric": {}, "values": [[1, "2"]]},
-        {"metric": [], "value": [1, "2"]},
-        {"metric": {}, "value": [1]},
-        {"metric": {}, "value": [1, "two"]},
-        {"metric": {}, "value": [1, None]},
-        "text",
-        None,
+        (answer({"metric": {}, "values": [[1, "2"]]}), "a range"),
+        (answer({"metric": [], "value": [1, "2"]}), "no labels"),
+        (answer({"metric": {}, "value": [1]}), "no number"),
+        (answer({"metric": {}, "value": [1, None]}), "nothing for a number"),
+        (answer("text"), "no element"),
+        (b"<html>", "another server"),
+        (b'{"status":"success","data":{"resultType":"scalar","result":[]}}', "no vector"),
     ],
 )
-def test_what_is_no_instant_vector_is_refused(element: object) -> None:
-    with pytest.raises(ValueError, match=r"not an element|could not convert"):
-        absorb([element])
-    with pytest.raises(ValueError, match=r"not an element|could not convert"):
-        absorb([], [element])
+def test_what_is_no_instant_vector_is_refused(body: bytes, reason: str) -> None:
+    for numbers, moments in ((body, answer()), (answer(), body)):
+        with pytest.raises(Answer):
+            absorb(numbers, moments)
+
+
+def test_a_number_that_is_none_is_told() -> None:
+    used = series("DCGM_FI_DEV_FB_USED", "two", UUID="GPU-a", namespace="serving", pod="chat-0")
+    assert absorb(answer(used))[CHAT].faults[MEMORY].reason is UnknownReason.NAN

@@ -1,0 +1,54 @@
+"""An operator that may only work in some namespaces does so with rights in those alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from specpilot.domain.changes import Phase
+from tests.cluster.cluster import Cluster
+from tests.scenarios.installation import VALUES, Installation, installed
+from tests.scenarios.serving import NGRAM, ON_WHEN_USED, POLICY, Serving
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+INSIDE, OUTSIDE = "team-inside", "team-outside"
+
+
+@pytest.fixture
+def scoped(cluster: Cluster) -> Iterator[Installation]:
+    """Installed for one of two namespaces, without any right in the whole cluster."""
+    values = {
+        **VALUES,
+        "prometheus.url": cluster.prometheus.url,
+        "watchNamespaces": f"{{{INSIDE}}}",
+        "rbac.readNodes": "false",
+        "rbac.userRoles": "false",
+    }
+    with (
+        cluster.namespace(INSIDE),
+        cluster.namespace(OUTSIDE),
+        installed(cluster, values=values, namespace="specpilot-scoped") as installation,
+    ):
+        yield installation
+
+
+def test_it_flips_where_it_may_and_leaves_the_rest_alone(
+    cluster: Cluster, scoped: Installation
+) -> None:
+    inside, outside = (
+        Serving(cluster=cluster, installation=scoped, namespace=name) for name in (INSIDE, OUTSIDE)
+    )
+    roles = cluster.run("kubectl", "get", "clusterrolebindings", "-o", "name", deadline=30)
+    assert "specpilot" not in roles
+    inside.serve()
+    for place in (inside, outside):
+        place.apply(ON_WHEN_USED, POLICY)
+    inside.until(lambda: inside.status().get("active") == "off")
+    with inside.load():
+        inside.until_phase(Phase.SUCCEEDED)
+    assert inside.engines() == [NGRAM] * 3
+    assert outside.status() == {}, "nobody looked at it"
+    assert "Forbidden" not in scoped.log
+    assert "forbidden" not in scoped.log
