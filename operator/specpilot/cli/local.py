@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from specpilot.cli import gpu
 from specpilot.cli.resources import read_files
 from specpilot.cli.state import StateDir, open_state
 from specpilot.controller.applying import apply_documents
@@ -32,6 +33,7 @@ def local(
         int, typer.Option(help="Port for clients of COMMAND's servers; 0: a free one.")
     ] = 0,
     tick: Annotated[float, typer.Option(help="Seconds between evaluations.")] = 5.0,
+    gpu_exporter: gpu.ExporterList = None,
     command: Annotated[
         list[str] | None,
         typer.Argument(help="After --: the command that starts one server, `vllm serve MODEL`."),
@@ -44,6 +46,7 @@ def local(
     changed LocalFleet takes effect at the next start.
     """
     logging.getLogger("specpilot").setLevel(logging.INFO)
+    exporters = gpu.exporter_urls(gpu_exporter or [])
     store = open_state(state)
     documents = read_files(files or [])
     if command:
@@ -64,6 +67,7 @@ def local(
     with LocalService(
         store=store,
         state_dir=state,
+        gpu_exporters=exporters,
         pace=Pace(tick=tick, reconcile=min(1.0, tick), scrape=min(2.0, tick)),
     ) as service:
         for fleet in fleets:

@@ -10,7 +10,7 @@ from typing import Annotated
 import platformdirs
 import typer
 
-from specpilot.cli import prometheus
+from specpilot.cli import gpu, prometheus
 from specpilot.cli.state import database_url
 from specpilot.controller.cluster_service import ClusterOptions, ClusterService
 from specpilot.controller.metrics import registry
@@ -41,6 +41,8 @@ def operator(
     prometheus_insecure_skip_verify: prometheus.Insecure = False,
     prometheus_headers: prometheus.Headers = "",
     prometheus_header_files: prometheus.HeaderFiles = "",
+    gpu_exporters: gpu.Exporters = "",
+    gpu_matchers: gpu.Matchers = "",
     interval: Annotated[
         float, typer.Option(envvar="SPECPILOT_INTERVAL", help="Seconds between evaluations.")
     ] = 15.0,
@@ -78,6 +80,11 @@ def operator(
         headers=prometheus_headers,
         header_files=prometheus_header_files,
     )
+    if gpu_matchers.strip() and server is None:
+        raise typer.BadParameter(
+            "--gpu-matchers belongs to no server; add --prometheus-url, or drop it"
+        )
+    exporters = gpu.exporter_urls([gpu_exporters])
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -87,6 +94,8 @@ def operator(
     options = ClusterOptions(
         namespaces=tuple(n.strip() for n in namespaces.split(",") if n.strip()),
         prometheus=server,
+        gpu_exporters=exporters,
+        gpu_matchers=gpu_matchers.strip(),
         interval_s=interval,
         scrape_interval_s=scrape_interval,
         lease_namespace=lease_namespace,

@@ -33,6 +33,8 @@ from specpilot.fleets.kubernetes import (
 from specpilot.store import Store
 from specpilot.telemetry import AutoTelemetry, PrometheusTelemetry, ScrapeTelemetry
 from specpilot.telemetry.connection import PrometheusServer
+from specpilot.telemetry.gpu import DeviceChoice, ExporterTelemetry, PrometheusDevices
+from specpilot.telemetry.windows import Source
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,8 @@ class ClusterOptions:
     Attributes:
         namespaces: Where it works; empty means everywhere.
         prometheus: The Prometheus that scrapes the engines; None means direct scrape only.
+        gpu_exporters: Pages of GPU exporters, for devices that Prometheus does not know.
+        gpu_matchers: PromQL matchers for the GPU exporters' series in Prometheus.
         interval_s: Seconds between evaluations.
         pace_s: Seconds between looks at open changes.
         scrape_interval_s: Seconds between direct scrapes of a replica.
@@ -54,6 +58,8 @@ class ClusterOptions:
 
     namespaces: tuple[str, ...] = ()
     prometheus: PrometheusServer | None = None
+    gpu_exporters: tuple[str, ...] = ()
+    gpu_matchers: str = ""
     interval_s: float = 15.0
     pace_s: float = 1.0
     scrape_interval_s: float = 5.0
@@ -146,16 +152,7 @@ class ClusterService:
             log.warning("still listing: %s", self.ready())
         with self._lock, ExitStack() as stack:
             options, clock = self._options, self._clock
-            scrape = stack.enter_context(
-                ScrapeTelemetry(clock=clock, interval_s=options.scrape_interval_s)
-            )
-            prometheus = None
-            if options.prometheus:
-                prometheus = stack.enter_context(
-                    PrometheusTelemetry(
-                        server=options.prometheus, clock=clock, interval_s=options.interval_s
-                    )
-                )
+            telemetry = self._telemetry(stack)
             registry = ClusterRegistry(
                 api=self._api, watches=self._watches, store=self._store, clock=clock
             )
@@ -166,7 +163,7 @@ class ClusterService:
                     source=Cached(self._watches, live=Live(self._api)),
                     version=ask_engine,
                 ),
-                telemetry=AutoTelemetry(prometheus=prometheus, scrape=scrape),
+                telemetry=telemetry,
                 registry=registry,
                 recorder=Recorder(store=self._store, clock=clock),
                 clock=clock,
@@ -196,3 +193,36 @@ class ClusterService:
                 )
             )
             self._leading = stack.pop_all()
+
+    def _telemetry(self, stack: ExitStack) -> AutoTelemetry:
+        options, clock = self._options, self._clock
+        scrape = stack.enter_context(
+            ScrapeTelemetry(clock=clock, interval_s=options.scrape_interval_s)
+        )
+        prometheus = None
+        if options.prometheus is not None:
+            prometheus = stack.enter_context(
+                PrometheusTelemetry(
+                    server=options.prometheus, clock=clock, interval_s=options.interval_s
+                )
+            )
+        return AutoTelemetry(prometheus=prometheus, scrape=scrape, devices=self._devices(stack))
+
+    def _devices(self, stack: ExitStack) -> Source | None:
+        """Where numbers of GPUs come from; None where nobody is to be asked."""
+        options, clock = self._options, self._clock
+        exporters = prometheus = None
+        if options.gpu_exporters:
+            exporters = stack.enter_context(ExporterTelemetry(options.gpu_exporters, clock=clock))
+        if options.prometheus is not None:
+            prometheus = stack.enter_context(
+                PrometheusDevices(
+                    server=options.prometheus,
+                    clock=clock,
+                    matchers=options.gpu_matchers,
+                    interval_s=options.interval_s,
+                )
+            )
+        if prometheus is not None and exporters is not None:
+            return DeviceChoice(prometheus=prometheus, exporters=exporters)
+        return prometheus if prometheus is not None else exporters

@@ -1,5 +1,6 @@
 """One machine: a fleet of local processes, direct scrape, and the same loop as in a cluster."""
 
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Self
 
 from specpilot.alerts import Dispatcher, make_client
 from specpilot.controller.evaluator import Evaluator
+from specpilot.controller.local_devices import devices_of
 from specpilot.controller.local_groups import group_of
 from specpilot.controller.local_registry import LocalChannels, LocalRegistry, as_object
 from specpilot.controller.parts import Parts
@@ -22,6 +24,7 @@ from specpilot.fleets.local.state import GroupLock
 from specpilot.resources import LOCAL_NAMESPACE, local_fleet_from, read
 from specpilot.store import Store
 from specpilot.telemetry import AutoTelemetry, ScrapeTelemetry
+from specpilot.telemetry.gpu import ExporterTelemetry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,7 @@ class LocalService:
         pace: How often things happen.
         supervision: How closely processes are watched.
         initial: By group, what it runs when it is started for the first time; else off.
+        gpu_exporters: Pages of the GPU exporters of this machine.
     """
 
     store: Store
@@ -56,6 +60,7 @@ class LocalService:
     pace: Pace = field(default_factory=Pace)
     supervision: Supervision = field(default_factory=Supervision)
     initial: Mapping[str, Declared] = field(default_factory=dict)
+    gpu_exporters: tuple[str, ...] = ()
     fleet: LocalFleet = field(init=False)
     runner: Runner = field(init=False)
     _stack: ExitStack = field(init=False, default_factory=ExitStack)
@@ -82,10 +87,16 @@ class LocalService:
                 LocalFleet(groups, state_dir=self.state_dir, clock=clock, arguments=_arguments)
             )
             scrape = stack.enter_context(ScrapeTelemetry(clock=clock, interval_s=self.pace.scrape))
+            devices = None
+            if self.gpu_exporters:
+                given = devices_of(groups, inherited=os.environ)
+                devices = stack.enter_context(
+                    ExporterTelemetry(self.gpu_exporters, clock=clock, devices=given)
+                )
             parts = Parts(
                 store=self.store,
                 fleet=self.fleet,
-                telemetry=AutoTelemetry(prometheus=None, scrape=scrape),
+                telemetry=AutoTelemetry(prometheus=None, scrape=scrape, devices=devices),
                 registry=LocalRegistry(store=self.store, clock=clock),
                 recorder=Recorder(store=self.store, clock=clock),
                 clock=clock,

@@ -1,27 +1,22 @@
 """Both sources behind one port: each ask goes where its policy says.
 
-`auto` takes Prometheus and falls back to the direct scrape. All asks of one target of one tick go
-to the same source: two arms measured in two ways differ by more than their settings.
+`auto` takes Prometheus and falls back to the direct scrape (`choice`).
 
 Scraping thousands of replicas directly is for nobody, so only those are scraped whose policy wants
 it, or that Prometheus does not know.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from specpilot.domain.policy import TelemetrySource
 from specpilot.domain.ports import Ask
-from specpilot.domain.readings import Readings, UnknownReason
+from specpilot.domain.readings import Readings
 from specpilot.domain.targets import Replica
 from specpilot.telemetry.answer import answer
-from specpilot.telemetry.reads import checked
+from specpilot.telemetry.choice import ask_source, prefer, usable
 from specpilot.telemetry.rings import identity
-from specpilot.telemetry.windows import Arm, Source, failed_arm, serving
-
-log = logging.getLogger(__name__)
+from specpilot.telemetry.windows import Arm, Source, serving
 
 
 class AutoTelemetry:
@@ -80,19 +75,15 @@ class AutoTelemetry:
         """Send each ask to its source, and decide for those that leave the choice."""
         by_prometheus = [ask for ask in asks if ask.source is not TelemetrySource.SCRAPE]
         by_scrape = [ask for ask in asks if ask.source is not TelemetrySource.PROMETHEUS]
-        first = _ask(self._prometheus, "Prometheus", by_prometheus, deadline_s)
-        second = _ask(self._scrape, "direct scrape", by_scrape, deadline_s)
+        first = ask_source(self._prometheus, "Prometheus", by_prometheus, deadline_s=deadline_s)
+        second = ask_source(self._scrape, "direct scrape", by_scrape, deadline_s=deadline_s)
         self._note_direct(asks, first)
-        undecided: dict[tuple[str, str, str], list[Ask]] = {}
-        arms: dict[str, Arm] = {}
+        undecided = [ask for ask in asks if ask.source is TelemetrySource.AUTO]
+        arms = self._choose(undecided, first, second)
         for ask in asks:
-            if ask.source is TelemetrySource.AUTO:
-                undecided.setdefault(ask.target.key, []).append(ask)
-            else:
+            if ask.source is not TelemetrySource.AUTO:
                 chosen = first if ask.source is TelemetrySource.PROMETHEUS else second
                 arms[ask.key] = chosen[ask.key]
-        for together in undecided.values():
-            arms |= self._choose(together, first, second)
         return arms
 
     def _note_direct(self, asks: Sequence[Ask], first: Mapping[str, Arm]) -> None:
@@ -102,7 +93,7 @@ class AutoTelemetry:
         for ask in asks:
             keys = {identity(replica) for replica in serving(ask)}
             direct = ask.source is TelemetrySource.SCRAPE
-            if ask.source is TelemetrySource.AUTO and not _usable(first[ask.key]):
+            if ask.source is TelemetrySource.AUTO and not usable(first[ask.key]):
                 since = [self._unknown.setdefault(key, ask.end) for key in keys]
                 direct = any(ask.end - each >= grace for each in since)
             else:
@@ -120,37 +111,9 @@ class AutoTelemetry:
     def _choose(
         self, asks: Sequence[Ask], first: Mapping[str, Arm], second: Mapping[str, Arm]
     ) -> dict[str, Arm]:
-        """Prometheus for all of these asks, unless it knows nothing where the scrape does."""
+        """Prometheus for these asks, unless it knows nothing where the scrape does."""
         if self._scrape is None:
             return {ask.key: first[ask.key] for ask in asks}
         if self._prometheus is None:
             return {ask.key: second[ask.key] for ask in asks}
-        lost = next((a for a in asks if not _usable(first[a.key]) and _usable(second[a.key])), None)
-        if lost is None:
-            return {ask.key: first[ask.key] for ask in asks}
-        note = f"direct scrape, because Prometheus has nothing ({_first_fault(first[lost.key])})"
-        return {ask.key: replace(second[ask.key], source=note) for ask in asks}
-
-
-def _ask(
-    source: Source | None, name: str, asks: Sequence[Ask], deadline_s: float
-) -> Mapping[str, Arm]:
-    """Ask one source; if it fails or is missing, the other one's answers still count."""
-    words = f"no {name} is configured"
-    if source is not None:
-        try:
-            return source.windows(asks, deadline_s=deadline_s) if asks else {}
-        except Exception as error:
-            log.exception("telemetry from %s failed", name)
-            words = f"failed ({type(error).__name__}); the log has the details"
-    reason = UnknownReason.SOURCE_ERROR
-    return {ask.key: failed_arm(ask, source=name, reason=reason, words=words) for ask in asks}
-
-
-def _usable(arm: Arm) -> int:
-    return sum(1 for window in arm.replicas if checked(window, arm).fault is None)
-
-
-def _first_fault(arm: Arm) -> str:
-    faults = (checked(window, arm).fault for window in arm.replicas)
-    return next((fault.words for fault in faults if fault is not None), "no replica serves")
+        return prefer(asks, first, second)

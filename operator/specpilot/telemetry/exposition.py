@@ -176,7 +176,7 @@ def parse(page: bytes) -> Page:
 def _bound(labels: bytes) -> float | None:
     found = _BOUND.search(labels)
     upper = _number(found[1]) if found else None
-    return None if upper is None or math.isnan(upper) else upper
+    return upper if upper is not None and upper >= 0 else None  # NaN is not
 
 
 def _number(text: bytes) -> float | None:

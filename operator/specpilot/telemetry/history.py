@@ -12,6 +12,7 @@ never be cut at different places.
 import math
 from array import array
 from bisect import bisect_right
+from collections import deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -29,8 +30,8 @@ _RESTART_KEYS: tuple[Key, ...] = (
 
 _SPECULATES: Key = (Counter.DRAFTS, "")
 _FINE = 16
-"""Samples lie closer together than this part of their age, so the start of a window is exact to a
-sixteenth of its length."""
+"""Samples lie closer together than a sixteenth of their age, or as they were taken, so the start of
+a window is exact to a sixteenth of its length."""
 _THIN_EVERY = 8
 _FOREVER = math.inf
 
@@ -234,10 +235,11 @@ class History:
                 self._bad = [bad for bad in self._bad if bad.until > oldest]
 
     def _thin(self, now: float) -> None:
-        kept = self.samples[-2:]  # newest last
-        for sample in reversed(self.samples[1:-2]):
-            if kept[0].at - sample.at >= (now - sample.at) / _FINE:
-                kept.insert(0, sample)
+        """Drop a sample where its neighbours lie close enough together without it."""
+        kept = deque(self.samples[-2:])
+        for older, sample in zip(self.samples[-4::-1], self.samples[-3:0:-1], strict=True):
+            if kept[0].at - older.at > (now - sample.at) / _FINE:
+                kept.appendleft(sample)
         if len(self.samples) > len(kept) + 1:
             self.samples = [self.samples[0], *kept]
 

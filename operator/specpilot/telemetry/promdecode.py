@@ -130,10 +130,10 @@ class Pods(dict[Where, Pod]):
         Raises:
             Answer: It is none.
         """
-        for element in _decoded(body, _WHOLE):
+        for element in elements(body):
             metric = dict(element.metric)
             where = (metric.pop(labels.namespace, ""), metric.pop(labels.pod, ""))
-            series, value = metric.pop("series", ""), _number(element.value[1])
+            series, value = metric.pop("series", ""), element.number
             pod = self[where]
             if series == State.LIVE:
                 pod.seen[frozenset(metric.items())] = value
@@ -154,11 +154,30 @@ def _place(name: str, bound: str, position: str) -> tuple[str | None, Part]:
     return wire_of(name), ""
 
 
-class _Whole(msgspec.Struct):
-    """An element with all its labels."""
+class Element(msgspec.Struct):
+    """An element of an instant vector, with all its labels.
+
+    Attributes:
+        metric: The labels, the name among them.
+        value: Time of the evaluation, seconds since the epoch, and the number as text.
+    """
 
     metric: dict[str, str]
     value: tuple[float, str]
+
+    @property
+    def number(self) -> float:
+        """The number; NaN for what is none."""
+        return _number(self.value[1])
+
+
+def elements(body: bytes) -> Iterable[Element]:
+    """The elements of an answer to an instant query.
+
+    Raises:
+        Answer: It is none.
+    """
+    return _decoded(body, _WHOLE)
 
 
 def _decoder(element: Any) -> msgspec.json.Decoder[Any]:
@@ -166,7 +185,7 @@ def _decoder(element: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(msgspec.defstruct("Response", [("status", str), ("data", data)]))
 
 
-_WHOLE = _decoder(_Whole)
+_WHOLE = _decoder(Element)
 
 
 @lru_cache(maxsize=8)

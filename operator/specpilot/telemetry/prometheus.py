@@ -22,7 +22,12 @@ from specpilot.domain.readings import Readings, UnknownReason
 from specpilot.domain.targets import Replica
 from specpilot.telemetry import promql
 from specpilot.telemetry.answer import answer
-from specpilot.telemetry.connection import Connection, PrometheusError, PrometheusServer
+from specpilot.telemetry.connection import (
+    Connection,
+    FaultKind,
+    PrometheusError,
+    PrometheusServer,
+)
 from specpilot.telemetry.derive import families_behind
 from specpilot.telemetry.names import Family, buckets_of
 from specpilot.telemetry.promdecode import NOT_SCRAPED, Answer, Pod, Pods, Where
@@ -133,7 +138,8 @@ class PrometheusTelemetry:
             except Exception:
                 log.exception("a round of questions to Prometheus failed")
             due = max(due + self._interval_s, time.monotonic())
-            self._wake.wait(due - time.monotonic())
+            if self._wake.wait(due - time.monotonic()):
+                due = time.monotonic()  # woken early: count from here
             self._wake.clear()
 
     # --- questions
@@ -222,6 +228,8 @@ class PrometheusTelemetry:
             if error.too_large:
                 self._parts = min(promql.MOST_PARTS, 2 * self._parts)
             words = str(error)
+            if error.kind is FaultKind.LATE:  # its own words tell what was left of the deadline
+                words = f"{self._address} did not answer within {self._deadline_s:g} s"
         except Answer as error:
             words = f"{self._address} {error}"
         except Exception as error:

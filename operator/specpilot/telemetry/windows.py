@@ -65,6 +65,7 @@ class ReplicaWindow:
         histograms: Increase per histogram.
         gauges: Mean per gauge. A gauge the engine does not export (yet) is left out.
         faults: Why a single series has no number.
+        notes: What a gauge of devices covers beside the replica, or which doubt it carries.
         speculation: Which speculation series it exports.
         legacy_rate: The V0 engine's own acceptance rate, NaN before its first draft.
         one_server: Whether one API server keeps all the counts; several count steps twice.
@@ -84,6 +85,7 @@ class ReplicaWindow:
     histograms: Mapping[Family, Histogram] = field(default_factory=dict)
     gauges: Mapping[str, float] = field(default_factory=dict)
     faults: Mapping[str, Fault] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
     speculation: Speculation = Speculation.ABSENT
     legacy_rate: float | None = None
     one_server: bool = True

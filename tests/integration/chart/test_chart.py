@@ -121,11 +121,12 @@ def test_the_operator_understands_every_variable_it_is_given() -> None:
         for parameter in get_command(app).commands["operator"].params  # type: ignore[attr-defined]
         for variable in [parameter.envvar]
     }
-    variants = (EVERYTHING, TOKEN, INSECURE)
+    variants = (EVERYTHING, TOKEN, INSECURE, GPU)
     objects = [o for values in variants for o in template(*values, "watchNamespaces={a}")]
     deployments = [o for o in objects if o["kind"] == "Deployment"]
     given = {name for each in deployments for name in environment([each])}
-    assert {n for n in known if n.startswith("SPECPILOT_PROMETHEUS_")} <= given
+    passed_on = ("SPECPILOT_PROMETHEUS_", "SPECPILOT_GPU_")
+    assert {n for n in known if n.startswith(passed_on)} <= given
     assert {n for n in given if n.startswith("SPECPILOT_")} <= known
 
 
@@ -155,6 +156,11 @@ EVERYTHING = (
     "prometheus.headersFrom[1].secret.key=other",
 )
 INSECURE = ("prometheus.url=https://p", "prometheus.tls.insecureSkipVerify=true")
+GPU = (
+    "prometheus.url=http://p",
+    "gpu.exporters={http://10.0.0.7:9400,http://10.0.0.8:9400/gpu}",
+    'gpu.matchers=cluster="a"',
+)
 
 
 def prometheus_files(objects: list[Object]) -> dict[str, tuple[str, str, str]]:
@@ -236,6 +242,18 @@ def test_the_notes_say_where_signals_come_from(values: tuple[str, ...], says: st
     done = helm("install", "specpilot", str(CHART), "--dry-run=client", *options)
     assert done.returncode == 0, done.stderr
     assert says in done.stdout
+
+
+def test_gpu_exporters_are_passed_on() -> None:
+    from specpilot.cli.gpu import exporter_urls
+
+    given = environment(template(*GPU))
+    assert exporter_urls([given["SPECPILOT_GPU_EXPORTERS"]]) == (
+        "http://10.0.0.7:9400/metrics",
+        "http://10.0.0.8:9400/gpu",
+    )
+    assert given["SPECPILOT_GPU_MATCHERS"] == 'cluster="a"'
+    assert not [name for name in environment(template()) if name.startswith("SPECPILOT_GPU")]
 
 
 def test_no_secret_can_be_listed_and_only_named_ones_read() -> None:
@@ -351,6 +369,14 @@ def test_editors_do_not_approve() -> None:
             "x-a is given twice",
             "one header twice",
         ),
+        (["gpu.matchers=job=x"], "there is no prometheus.url", "a choice of nothing"),
+        (
+            ["prometheus.url=http://p", "gpu.matchers=\\{job=x\\}"],
+            "/gpu/matchers",
+            "braces are added",
+        ),
+        (["gpu.exporters={node-1:9400}"], "/gpu/exporters/0", "no scheme"),
+        (["gpu.exporters={http://a:b@p}"], "/gpu/exporters/0", "a password in a variable"),
         (["fieldManager=kubectl-specpilot"], "/fieldManager", "GitOps tools take it away"),
         (["watchNamespaces={Chat}"], "/watchNamespaces/0", "no name of a namespace"),
         (["prometheus.ulr=x"], "'ulr' not allowed", "misspelt"),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -14,13 +15,15 @@ import pytest
 import yaml
 
 from specpilot.domain.readings import UnknownReason
-from specpilot.telemetry.gpu import PodDevices, absorb, query, times
+from specpilot.telemetry import AutoTelemetry, PrometheusServer
+from specpilot.telemetry.gpu import PodDevices, PrometheusDevices, absorb, query, times
 from specpilot.telemetry.gpu.samples import Owner
 from specpilot.telemetry.promql import Labels
 from tests.cluster import build
 from tests.cluster.processes import Process, free_port
 from tests.cluster.waiting import wait_for
 from tests.integration.telemetry.servers import Answer, Seen, serving
+from tests.unit.telemetry.builders import FrozenClock, WallClock, ask, replica
 from tests.unit.telemetry.gpu.examples import DRAM, NAMES, POWER, UTIL, example, pods
 
 pytestmark = pytest.mark.cluster
@@ -58,17 +61,24 @@ class Scene:
             return Answer(body=page(name, "both").replace(b"} 97\n", use))
         return Answer(body=page(name, job))
 
-    def vector(self, text: str) -> list[Any]:
-        response = httpx.post(f"{self.url}/api/v1/query", data={"query": text}, timeout=20)
+    def ask(self, text: str, at: float | None = None) -> bytes:
+        moment = {} if at is None else {"time": f"{at:.3f}"}
+        form = {"query": text, **moment}
+        response = httpx.post(f"{self.url}/api/v1/query", data=form, timeout=20)
         assert response.is_success, response.text
-        result = response.json()["data"]
+        return response.content
+
+    def vector(self, text: str, at: float | None = None) -> list[Any]:
+        result = json.loads(self.ask(text, at))["data"]
         assert result["resultType"] == "vector"
         found: list[Any] = result["result"]
         return found
 
-    def pods(self, *namespaces: str, labels: Labels | None = None) -> Mapping[Owner, PodDevices]:
+    def pods(
+        self, *namespaces: str, labels: Labels | None = None, at: float | None = None
+    ) -> Mapping[Owner, PodDevices]:
         wanted, own = namespaces or ("serving",), labels or Labels()
-        return absorb(self.vector(query(wanted, own)), self.vector(times(wanted, own)))
+        return absorb(self.ask(query(wanted, own), at), self.ask(times(wanted, own), at))
 
 
 def _targets(address: str, job: str) -> list[dict[str, Any]]:
@@ -166,13 +176,12 @@ def test_a_sample_has_the_time_of_its_scrape(scene: Scene) -> None:
     text = f'timestamp(DCGM_FI_DEV_FB_USED{{exported_pod="{pod}"}})'
 
     def same() -> bool:
-        before = {element["value"][1] for element in scene.vector(text)}
-        at = scene.pods()["serving", pod].at
-        after = {element["value"][1] for element in scene.vector(text)}
-        # All was asked between two scrapes, or it is tried again.
-        return before == after and before == {f"{at:.3f}".rstrip("0").rstrip(".")}
+        settled = datetime.now(UTC).timestamp() - 2.0
+        own = {float(element["value"][1]) for element in scene.vector(text, settled)}
+        found = scene.pods(at=settled).get(("serving", pod))
+        return found is not None and own == {found.at}
 
-    wait_for(same, deadline=20, every=0.05, describe="the three to be of one scrape")
+    wait_for(same, deadline=20, describe="the exporter's time to be its numbers'")
     ages = [datetime.now(UTC).timestamp() - (each.at or 0.0) for each in scene.pods().values()]
     assert all(-1 < age < 30 for age in ages)
 
@@ -219,8 +228,10 @@ def test_old_series_do_not_linger(scene: Scene) -> None:
 
 
 def test_other_namespaces_are_left_out(scene: Scene) -> None:
-    assert scene.pods("somebody", "else") == {}
-    assert set(scene.pods(*(f"team-{i}" for i in range(200)), "serving")) == set(scene.pods())
+    settled = datetime.now(UTC).timestamp() - 2.0
+    assert scene.pods("somebody", "else", at=settled) == {}
+    many = [f"team-{i}" for i in range(200)]
+    assert set(scene.pods(*many, "serving", at=settled)) == set(scene.pods(at=settled))
 
 
 def test_partitions_are_not_measured_as_zero(scene: Scene) -> None:
@@ -235,3 +246,88 @@ def test_the_queries_are_two_whatever_the_number_of_pods(
     text = build_query(("serving",))
     assert len(scene.vector(text)) > 0
     assert len(text) < 4000
+
+
+def _watching(scene: Scene, matchers: str = "") -> PrometheusDevices:
+    return PrometheusDevices(
+        server=PrometheusServer(url=scene.url),
+        clock=WallClock(),
+        matchers=matchers,
+        interval_s=INTERVAL,
+    )
+
+
+def test_background_rounds_become_readings(scene: Scene) -> None:
+    names = (
+        "chat-0-dcgm-plain-moved",
+        "chat-0-dcgm-plain-honoured",
+        "chat-0-dcgm-time-sliced-moved",
+    )
+    pods = [replica(name, namespace="serving") for name in names]
+    with _watching(scene) as source:
+        telemetry = AutoTelemetry(prometheus=None, scrape=None, devices=source)
+        telemetry.track(pods)
+
+        def readings(pod: int, signal: str) -> Any:
+            question = ask(pods[pod], end=WallClock().now(), seconds=10.0)
+            return telemetry.collect([question])["k"][signal]
+
+        wait_for(
+            lambda: all(readings(pod, "gpu_power").known for pod in range(len(pods))),
+            deadline=30,
+            describe=lambda: str([readings(pod, "gpu_power") for pod in range(len(pods))]),
+        )
+        for pod in range(2):
+            assert readings(pod, "gpu_util").value == pytest.approx(0.95)
+            assert readings(pod, "gpu_power").value == pytest.approx(1000.0)
+        assert "shared with" in readings(2, "gpu_power").message
+        assert readings(0, "gpu_power").message.startswith("Prometheus")
+
+
+def test_matchers_of_the_exporters_choose_one_of_two_jobs(scene: Scene) -> None:
+    owner = replica("chat-0-twice-both", namespace="serving")
+    source = _watching(scene, 'job="moved"')
+    source.track([owner])
+
+    def seen() -> PodDevices | None:
+        source.sample()
+        return source.latest(owner)
+
+    for _ in range(8):  # both jobs agree now and then, one job with itself always
+        assert UTIL in wait_for(seen, deadline=20, describe="the exporter to be scraped").gauges
+    none = _watching(scene, 'job="vllm"')
+    none.track([owner])
+    none.sample()
+    assert none.latest(owner) is None, "the engine's matchers would find nothing"
+
+
+def test_wrong_matchers_are_told_in_the_words_of_prometheus(scene: Scene) -> None:
+    source = _watching(scene, "job=moved")
+    owner = replica("chat-0-dcgm-plain-moved", namespace="serving")
+    source.track([owner])
+    source.sample()
+    (window,) = source.windows([ask(owner, end=WallClock().now())], deadline_s=0.0)["k"].replicas
+    assert window.fault is not None
+    assert window.fault.reason is UnknownReason.SOURCE_ERROR
+    assert "parse error" in window.fault.words
+
+
+def test_the_past_is_looked_at_with_a_clock_of_the_past(scene: Scene) -> None:
+    owner = replica("chat-0-dcgm-plain-moved", namespace="serving")
+    text = f'count_over_time(DCGM_FI_DEV_FB_USED{{exported_pod="{owner.id}"}}[4s]) >= 6'
+    wait_for(lambda: scene.vector(text), deadline=30, describe="a past of 4 s")
+    present = datetime.now(UTC)
+    clock = FrozenClock(present - timedelta(seconds=4))
+    source = PrometheusDevices(
+        server=PrometheusServer(url=scene.url), clock=clock, interval_s=INTERVAL, settle_s=0.0
+    )
+    source.track([owner])
+    while clock.at < present - timedelta(seconds=1):
+        source.sample()
+        clock.at += timedelta(seconds=INTERVAL)
+    question = ask(owner, end=clock.at, seconds=3.0)
+    (window,) = source.windows([question], deadline_s=0.0)["k"].replicas
+    assert window.fault is None
+    assert window.last is not None
+    assert window.last < clock.at < datetime.now(UTC)
+    assert window.gauges[POWER] == pytest.approx(1000.0)

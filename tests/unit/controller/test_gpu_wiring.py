@@ -41,7 +41,7 @@ def test_a_cluster(
     options = ClusterOptions(prometheus=server, gpu_exporters=exporters)
     with closing(Store.open(f"sqlite:///{tmp_path / 'specpilot.sqlite'}")) as store:
         service = ClusterService(
-            api=cast(Any, None), store=store, options=options, on_lost=lambda _: None
+            api=cast("Any", None), store=store, options=options, on_lost=lambda _: None
         )
         with ExitStack() as stack:
             assert type(service._devices(stack)) is kind, reason

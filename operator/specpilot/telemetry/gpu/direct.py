@@ -14,27 +14,16 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Self
 
-import httpx
-
 from specpilot.domain.ports import Ask, Clock
 from specpilot.domain.readings import UnknownReason
 from specpilot.domain.targets import Replica
 from specpilot.telemetry.gpu.combine import PodDevices, by_pod, of_devices, unseen
-from specpilot.telemetry.gpu.fetch import Fetched, Fetcher, address
+from specpilot.telemetry.gpu.fetch import Fetched, Fetcher, address, page_url
 from specpilot.telemetry.gpu.page import parse
-from specpilot.telemetry.gpu.record import DeviceRecord
+from specpilot.telemetry.gpu.rings import KEEP_S, STALE_FLOOR_S, DeviceRings
 from specpilot.telemetry.gpu.samples import Sample, understood
-from specpilot.telemetry.history import History
-from specpilot.telemetry.windows import (
-    Arm,
-    Fault,
-    ReplicaWindow,
-    failed,
-    failed_arm,
-    serving,
-    start_of,
-    warming,
-)
+from specpilot.telemetry.rings import identity
+from specpilot.telemetry.windows import Arm, Fault
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +60,10 @@ class ExporterTelemetry:
         clock: Clock,
         interval_s: float = 15.0,
         timeout_s: float = 10.0,
-        keep_s: float = 1800.0,
+        keep_s: float = KEEP_S,
         concurrency: int = 8,
         max_bytes: int = 16 << 20,
-        stale_floor_s: float = 120.0,
+        stale_floor_s: float = STALE_FLOOR_S,
         verify: bool | ssl.SSLContext = True,
         devices: Callable[[Replica], Collection[str]] | None = None,
     ) -> None:
@@ -83,12 +72,9 @@ class ExporterTelemetry:
                 f"GPU exporter interval {interval_s} s and timeout {timeout_s} s: both must be "
                 "above 0"
             )
-        self._urls = tuple(dict.fromkeys(_page_url(url) for url in urls))
-        self._clock = clock
+        self._urls = tuple(dict.fromkeys(page_url(url) for url in urls))
         self._interval_s = interval_s
         self._timeout_s = timeout_s
-        self._keep_s = keep_s
-        self._stale_floor_s = stale_floor_s
         self._devices = devices
         self._fetcher = Fetcher(
             clock=clock,
@@ -97,10 +83,13 @@ class ExporterTelemetry:
             max_bytes=max_bytes,
             verify=ssl.create_default_context() if verify is True else verify,
         )
-        self._lock = threading.Lock()  # guards the three below
-        self._replicas: dict[str, Replica] = {}
-        self._records: dict[str, DeviceRecord] = {}
-        self._errors: dict[str, str] = {}
+        self._rings = DeviceRings(
+            clock=clock,
+            source=SOURCE,
+            interval_s=interval_s,
+            keep_s=keep_s,
+            stale_floor_s=stale_floor_s,
+        )
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
 
@@ -129,78 +118,22 @@ class ExporterTelemetry:
 
     def track(self, replicas: Sequence[Replica]) -> None:
         """Replace the list of replicas whose devices are of interest."""
-        with self._lock:
-            self._replicas = {_identity(replica): replica for replica in replicas}
+        self._rings.track(replicas)
+
+    @property
+    def lag_s(self) -> float:
+        """Seconds after a moment in which its numbers come in."""
+        return self._interval_s
 
     # --- questions
 
     def windows(self, asks: Sequence[Ask], *, deadline_s: float) -> Mapping[str, Arm]:  # noqa: ARG002 - memory answers at once
         """Answer from the samples in memory."""
-        return {ask.key: self._arm(ask) for ask in asks}
+        return self._rings.arms(asks)
 
     def latest(self, replica: Replica) -> PodDevices | None:
         """What the newest round said of a replica's devices, with what its numbers cover."""
-        with self._lock:
-            record = self._records.get(_identity(replica))
-        return record.latest if record else None
-
-    def _arm(self, ask: Ask) -> Arm:
-        if ask.end > self._clock.now():
-            words = f"the window ends in the future, at {ask.end:%Y-%m-%d %H:%M:%S} UTC"
-            reason = UnknownReason.SOURCE_ERROR
-            return failed_arm(ask, source=SOURCE, reason=reason, words=words)
-        return Arm(
-            source=SOURCE,
-            end=ask.end,
-            window_s=(ask.end - ask.start).total_seconds(),
-            replicas=tuple(self._window(replica, ask) for replica in serving(ask)),
-            stale_floor_s=self._stale_floor_s,
-        )
-
-    def _window(self, replica: Replica, ask: Ask) -> ReplicaWindow:
-        start = start_of(replica, ask)
-        if start >= ask.end:
-            return warming(replica, start)
-        key = _identity(replica)
-        with self._lock:
-            record = self._records.get(key)
-            tracked = key in self._replicas
-            trouble = "; ".join(
-                error
-                for where, error in self._errors.items()
-                if record is None or where in record.latest.targets
-            )
-            if record is not None:
-                window = record.window(
-                    ask.start.timestamp(),
-                    ask.end.timestamp(),
-                    replica=replica.id,
-                    interval_s=self._interval_s,
-                    declared_on=bool(replica.declared.config),
-                    not_before=start.timestamp(),
-                    trouble=trouble,
-                )
-                if window is not None:
-                    return window
-        if not tracked:
-            return failed(replica, UnknownReason.NO_DATA, "is not tracked")
-        if trouble:
-            return failed(replica, UnknownReason.SOURCE_ERROR, trouble)
-        if record is not None:
-            return failed(replica, UnknownReason.NO_DATA, "not sampled in the window")
-        fault = self._unseen(replica)
-        return failed(replica, fault.reason, fault.words)
-
-    def _unseen(self, replica: Replica) -> Fault:
-        names = sorted(self._devices(replica)) if self._devices is not None else []
-        if not names:
-            return unseen()
-        words = (
-            f"no GPU exporter reports {', '.join(names)}, which this replica was given: see that "
-            "an exporter of this machine is asked, and name a MIG instance as "
-            "MIG-<GPU UUID>/<instance>/0"
-        )
-        return Fault(reason=UnknownReason.NOT_EXPORTED, words=words)
+        return self._rings.latest(identity(replica))
 
     # --- sampling
 
@@ -208,24 +141,30 @@ class ExporterTelemetry:
         """Fetch every page once, now. Must not be called from a running event loop."""
         stop = self._stop
         pages = asyncio.run(self._fetcher.all(self._urls, stopped=stop.is_set))
-        with self._lock:
-            replicas = {
-                key: replica
-                for key, replica in self._replicas.items()
-                if replica.ready and not replica.terminating
-            }
-            self._forget()
+        if stop.is_set():
+            return  # pages are missing that nobody failed to give
+        replicas = self._rings.tracked()
         errors = {address(url): page.error for url, page in pages.items() if page.error}
         for error in errors.values():
             log.debug("%s", error)
         found = self._attributed(replicas, pages)
-        with self._lock:
-            self._errors = errors
-            for key, devices in found.items():
-                if key not in self._records:
-                    self._records[key] = DeviceRecord(History(keep_s=self._keep_s))
-                if devices.at is not None:
-                    self._records[key].add(devices.at, devices)
+        for key, replica in replicas.items():
+            if (devices := found.get(key)) is not None:
+                self._rings.see(key, devices)
+            else:
+                self._rings.fail([key], self._missing(key, replica, errors))
+
+    def _missing(self, key: str, replica: Replica, errors: Mapping[str, str]) -> Fault:
+        """Why a round saw no device of a replica: only what concerns it is its trouble."""
+        before = self._rings.latest(key)
+        words = "; ".join(
+            error for where, error in errors.items() if before is None or where in before.targets
+        )
+        if words:
+            return Fault(reason=UnknownReason.SOURCE_ERROR, words=words)
+        if self._devices is None:
+            return unseen()
+        return _unreported(sorted(self._devices(replica)))
 
     def _run(self) -> None:
         stop, due = self._stop, time.monotonic()
@@ -260,13 +199,20 @@ class ExporterTelemetry:
                 found[key] = devices
         return found
 
-    def _forget(self) -> None:
-        """Drop what is too old to be asked for. The lock is held."""
-        oldest = self._clock.now().timestamp() - self._keep_s
-        for key in list(self._records):
-            covers = self._records[key].history.covers
-            if key not in self._replicas and (covers is None or covers[1] < oldest):
-                del self._records[key]
+
+def _unreported(names: Sequence[str]) -> Fault:
+    """None of the devices that a replica got is reported, or nobody says which it got."""
+    words = (
+        "nobody says which devices this replica was given: name them in CUDA_VISIBLE_DEVICES, in "
+        "env or replicaEnv of its LocalFleet"
+    )
+    if names:
+        words = (
+            f"no GPU exporter reports {', '.join(names)}, which this replica was given: see that "
+            "an exporter of this machine is asked, and name a MIG instance as "
+            "MIG-<GPU UUID>/<instance>/0"
+        )
+    return Fault(reason=UnknownReason.NOT_EXPORTED, words=words)
 
 
 def _is_one_of(sample: Sample, names: frozenset[str]) -> bool:
@@ -276,21 +222,3 @@ def _is_one_of(sample: Sample, names: frozenset[str]) -> bool:
         return False  # the UUID of a GPU is not the name of all instances on it
     # The CUDA runtime takes the beginning of a UUID for the whole of it.
     return any("-" in name and sample.device.startswith(name) for name in names)
-
-
-def _identity(replica: Replica) -> str:
-    """Numbers belong to a process, not to a name that a later process may take over."""
-    return f"{replica.namespace}\0{replica.id}\0{replica.instance}"
-
-
-def _page_url(url: str) -> str:
-    try:
-        parts = httpx.URL(url)
-    except httpx.InvalidURL as error:
-        raise ValueError(f"GPU exporter address {url!r} is no URL: {error}") from error
-    if parts.scheme not in {"http", "https"} or not parts.host:
-        raise ValueError(
-            f"GPU exporter address {address(url)!r}: give it as http://host:port, with a path "
-            "where that is not /metrics"
-        )
-    return str(parts.copy_with(path="/metrics")) if parts.path in {"", "/"} else url

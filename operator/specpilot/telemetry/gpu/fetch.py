@@ -101,3 +101,21 @@ def address(url: str) -> str:
         return "an address that is no URL"
     port = f":{parts.port}" if parts.port else ""
     return f"{parts.host}{port}{parts.path}"
+
+
+def page_url(url: str) -> str:
+    """The URL of an exporter's page.
+
+    Raises:
+        ValueError: It is no URL.
+    """
+    try:
+        parts = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ValueError(f"GPU exporter address {address(url)!r}: no URL: {error}") from error
+    if parts.scheme not in {"http", "https"} or not parts.host:
+        raise ValueError(
+            f"GPU exporter address {address(url)!r}: give it as http://host:port, with a path "
+            "where that is not /metrics"
+        )
+    return str(parts.copy_with(path="/metrics")) if parts.path in {"", "/"} else url

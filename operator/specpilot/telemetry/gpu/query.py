@@ -14,7 +14,8 @@ from specpilot.telemetry.gpu.catalogue import OWN_CONTAINER, OWN_POD, PLAIN, Exp
 from specpilot.telemetry.gpu.combine import PodDevices, by_pod
 from specpilot.telemetry.gpu.samples import Line, Owner, target_of, understood
 from specpilot.telemetry.gpu.vendors import EXPORTERS
-from specpilot.telemetry.promql import Labels
+from specpilot.telemetry.promdecode import Element, elements
+from specpilot.telemetry.promql import Labels, quoted
 
 _NO_LABELS = Labels()
 
@@ -36,24 +37,21 @@ def times(namespaces: Collection[str], labels: Labels = _NO_LABELS) -> str:
     return f"timestamp(up{own}) and on (job, instance) ({query(namespaces, labels)})"
 
 
-def absorb(
-    elements: Iterable[object], moments: Iterable[object] = ()
-) -> Mapping[Owner, PodDevices]:
+def absorb(numbers: bytes, moments: bytes | None = None) -> Mapping[Owner, PodDevices]:
     """The devices of every pod, by (namespace, pod).
 
     Args:
-        elements: The answer to `query`.
+        numbers: The answer to `query`.
         moments: The answer to `times`; without it `at` is not known.
 
     Raises:
-        ValueError: An answer is not an instant vector.
+        Answer: One of them is not the answer to an instant query.
     """
     dated: dict[str, float] = {}
-    for element in moments:
-        _, metric, value = _line(element)
-        where = target_of(metric)
-        dated[where] = min(value, dated.get(where, value))
-    return by_pod(understood(map(_line, elements)), times=dated)
+    for moment in elements(moments) if moments is not None else ():
+        where = target_of(moment.metric)
+        dated[where] = min(moment.number, dated.get(where, moment.number))
+    return by_pod(understood(map(_line, elements(numbers))), times=dated)
 
 
 def _selectors(namespaces: Collection[str], labels: Labels) -> Iterable[str]:
@@ -61,15 +59,15 @@ def _selectors(namespaces: Collection[str], labels: Labels) -> Iterable[str]:
     for exporter in EXPORTERS:
         for place, (namespace, pod) in enumerate(exporter.owners):
             matchers = [
-                f"__name__=~{_quoted(_names(exporter))}",
-                f"{namespace}=~{_quoted('|'.join(map(re.escape, sorted(set(namespaces)))))}",
+                f"__name__=~{quoted(_names(exporter))}",
+                f"{namespace}=~{quoted('|'.join(map(re.escape, sorted(set(namespaces)))))}",
                 f'{pod}!=""',
                 *(f'{better}=""' for better, _ in exporter.owners[:place]),
             ]
             if (namespace, pod) == PLAIN:
                 matchers += [
-                    f"container!~{_quoted(OWN_CONTAINER)}",
-                    f"{pod}!~{_quoted(OWN_POD)}",
+                    f"container!~{quoted(OWN_CONTAINER)}",
+                    f"{pod}!~{quoted(OWN_POD)}",
                 ]
             if labels.matchers:
                 matchers.append(labels.matchers)
@@ -81,14 +79,5 @@ def _names(exporter: Exporter) -> str:
     return f"[a-zA-Z0-9_]*({names})" if exporter.prefixed else names
 
 
-def _line(element: object) -> Line:
-    if isinstance(element, dict):
-        metric, point = element.get("metric"), element.get("value")
-        if isinstance(metric, dict) and isinstance(point, list) and len(point) == 2:  # noqa: PLR2004 - time and value
-            return metric.get("__name__", ""), metric, float(str(point[1]))
-    raise ValueError(f"not an element of an instant vector: {str(element)[:80]}")
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+def _line(element: Element) -> Line:
+    return element.metric.get("__name__", ""), element.metric, element.number

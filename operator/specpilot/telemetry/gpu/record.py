@@ -5,7 +5,7 @@ A history that took the latter for 0 would make half a utilisation of a profiler
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from specpilot.telemetry.exposition import Page
 from specpilot.telemetry.gpu.combine import PodDevices
@@ -14,23 +14,23 @@ from specpilot.telemetry.names import DeviceGauge
 from specpilot.telemetry.windows import Fault, ReplicaWindow
 
 
-@dataclass(slots=True)
-class DeviceRecord:
+class DeviceRecord(History):
     """What is kept of one replica's devices, whichever way it came.
 
-    Attributes:
-        history: The gauges.
-        latest: What was added last, with what its numbers cover.
+    Args:
+        keep_s: Seconds that samples are kept.
     """
 
-    history: History
-    latest: PodDevices = field(default_factory=PodDevices)
-    _seen: set[DeviceGauge] = field(default_factory=set)
-    _holes: dict[str, Fault] = field(default_factory=dict)
+    def __init__(self, *, keep_s: float) -> None:
+        super().__init__(keep_s)
+        self.latest = PodDevices()
+        """What was added last, with what its numbers cover."""
+        self._seen: set[DeviceGauge] = set()
+        self._holes: dict[str, Fault] = {}
 
-    def add(self, at: float, devices: PodDevices) -> None:
+    def add_devices(self, at: float, devices: PodDevices) -> None:
         """Append what was true at `at`, seconds since the epoch; the same moment counts once."""
-        covers = self.history.covers
+        covers = self.covers
         if covers is not None and covers[1] == at:
             return
         self.latest = devices
@@ -43,7 +43,7 @@ class DeviceRecord:
                 # A history takes an absent gauge for 0, and refuses NaN in any window it touches.
                 gauges[gauge] = math.nan
                 self._holes[gauge] = devices.faults[gauge]
-        self.history.add(at, Page(gauges=gauges, engine=True))
+        self.add(at, Page(gauges=gauges, engine=True))
 
     def window(
         self,
@@ -53,11 +53,10 @@ class DeviceRecord:
         replica: str,
         interval_s: float,
         declared_on: bool,
-        not_before: float,
-        trouble: str = "",
+        not_before: float = -math.inf,
     ) -> ReplicaWindow | None:
-        """As `History.window`, with the exporters' own reasons for what has no number."""
-        window = self.history.window(
+        """As `History.window`, with the exporters' own reasons and remarks."""
+        window = super().window(
             start,
             end,
             replica=replica,
@@ -70,4 +69,5 @@ class DeviceRecord:
         faults = {name: self._holes.get(name, fault) for name, fault in window.faults.items()}
         faults.update((gauge, fault) for gauge, fault in self.latest.faults.items())
         gauges = {name: value for name, value in window.gauges.items() if name not in faults}
-        return replace(window, gauges=gauges, faults=faults, trouble=trouble)
+        notes = {str(name): note for name, note in self.latest.notes.items() if name in gauges}
+        return replace(window, gauges=gauges, faults=faults, notes=notes)
