@@ -23,20 +23,13 @@ from specpilot.domain.targets import Replica, TargetState
 from specpilot.fleets.kubernetes import POLICIES, Api, DeploymentFleet, ask_engine
 from specpilot.fleets.local import running
 from specpilot.resources import LOCAL_NAMESPACE, policy_from, read
+from specpilot.telemetry import Source, answer
 
 Observe = Callable[[], TargetState]
 
 
-class Sampler(Protocol):
+class Sampler(Source, Protocol):
     """A source of measurements that is sampled by whoever asks."""
-
-    def track(self, replicas: Sequence[Replica]) -> None:
-        """Say which replicas exist."""
-        ...
-
-    def collect(self, asks: Sequence[Ask]) -> Mapping[str, Readings]:
-        """Answer from what was sampled. Never raises: what fails is Unknown."""
-        ...
 
     def sample(self) -> None:
         """Take one sample of every tracked replica, now."""
@@ -106,7 +99,8 @@ class Measurement:
     Attributes:
         policy: Whose target.
         observe: Tells what the target is now.
-        telemetry: Where numbers come from.
+        telemetry: Where numbers of engines come from.
+        devices: Where numbers of GPUs come from; None where nobody is asked.
         clock: The time.
         knows_past: Whether the source has numbers from before the first look; without them the
             window begins there.
@@ -116,6 +110,7 @@ class Measurement:
     observe: Observe
     telemetry: Sampler
     clock: Clock
+    devices: Sampler | None = None
     knows_past: bool = False
     state: TargetState = field(init=False)
     _since: datetime | None = None
@@ -128,9 +123,12 @@ class Measurement:
         """
         self.state = self.observe()
         self._since = self._since or self.clock.now()
-        self.telemetry.track(self.state.live())
+        sources = [source for source in (self.telemetry, self.devices) if source is not None]
+        for source in sources:
+            source.track(self.state.live())
         self.answer()  # a source may fetch only what it has been asked for
-        self.telemetry.sample()
+        for source in sources:
+            source.sample()
         return self.state
 
     def answer(self) -> Measured:
@@ -145,7 +143,7 @@ class Measurement:
             arms.setdefault(settings[replica.id], []).append(replica)
         asks = [self._ask(f"arm/{name}", each, start, now) for name, each in sorted(arms.items())]
         asks += [self._ask(f"replica/{r.id}", [r], start, now) for r in self.state.live()]
-        answers = self.telemetry.collect(asks)
+        answers = answer(self.telemetry, asks, deadline_s=0.0, devices=self.devices)
         return Measured(
             policy=self.policy,
             state=self.state,

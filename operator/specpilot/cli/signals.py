@@ -13,7 +13,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from specpilot.cli import live, prometheus, recordings
+from specpilot.cli import gpu, live, prometheus, recordings
 from specpilot.cli.operator import IN_CLUSTER
 from specpilot.cli.readings import readings_view
 from specpilot.cli.state import StateDir
@@ -22,6 +22,7 @@ from specpilot.domain.ports import FleetError
 from specpilot.fleets.kubernetes import FIELD_MANAGER, connect
 from specpilot.telemetry import PrometheusTelemetry, ScrapeTelemetry
 from specpilot.telemetry.connection import PrometheusServer
+from specpilot.telemetry.gpu import PrometheusDevices
 
 EVERY_S = 2.0
 LONG_ENOUGH_S = 15.0
@@ -79,6 +80,7 @@ def signals(
     prometheus_insecure_skip_verify: prometheus.Insecure = False,
     prometheus_headers: prometheus.Headers = "",
     prometheus_header_files: prometheus.HeaderFiles = "",
+    gpu_matchers: gpu.Matchers = "",
     replicas: Annotated[
         bool, typer.Option("--replicas", help="Show each single replica too.")
     ] = False,
@@ -142,7 +144,8 @@ def signals(
             headers=prometheus_headers,
             header_files=prometheus_header_files,
         )
-    with _measurement(policy, namespace, state, server) as (measurement, every):
+    with _measurement(policy, namespace, state, server, gpu_matchers=gpu_matchers) as found:
+        measurement, every = found
         enough = measure_for or (PROMETHEUS_LONG_ENOUGH_S if server else LONG_ENOUGH_S)
         if watch:
             _watch(measurement, every, with_replicas=replicas, as_json=as_json)
@@ -167,7 +170,12 @@ def _saved(pages: list[Path], timing: recordings.Timing, *, as_json: bool) -> No
 
 @contextmanager
 def _measurement(
-    policy: str, namespace: str, state: Path, server: PrometheusServer | None
+    policy: str,
+    namespace: str,
+    state: Path,
+    server: PrometheusServer | None,
+    *,
+    gpu_matchers: str,
 ) -> Iterator[tuple[live.Measurement, float]]:
     """What is measured, and how often."""
     clock = SystemClock()
@@ -180,9 +188,14 @@ def _measurement(
             found, observe = live.on_this_machine(policy, state)
         every = EVERY_S
         telemetry: ScrapeTelemetry | PrometheusTelemetry
+        devices: PrometheusDevices | None = None
         if server is not None:
             every = PROMETHEUS_EVERY_S
             telemetry = PrometheusTelemetry(server=server, clock=clock, interval_s=every)
+            devices = PrometheusDevices(
+                server=server, clock=clock, matchers=gpu_matchers, interval_s=every
+            )
+            stack.callback(devices.close)
         else:
             telemetry = ScrapeTelemetry(clock=clock, interval_s=every)
         stack.callback(telemetry.close)
@@ -191,6 +204,7 @@ def _measurement(
                 policy=found,
                 observe=observe,
                 telemetry=telemetry,
+                devices=devices,
                 clock=clock,
                 knows_past=server is not None,
             ),

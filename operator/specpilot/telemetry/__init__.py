@@ -6,10 +6,20 @@ turns them into readings (`derive`). `AutoTelemetry` is the port's implementatio
 between the sources.
 """
 
+from specpilot.telemetry.answer import answer
 from specpilot.telemetry.auto import AutoTelemetry
 from specpilot.telemetry.connection import PrometheusServer
 from specpilot.telemetry.prometheus import PrometheusTelemetry
 from specpilot.telemetry.promql import Labels
 from specpilot.telemetry.scrape import ScrapeTelemetry
+from specpilot.telemetry.windows import Source
 
-__all__ = ["AutoTelemetry", "Labels", "PrometheusServer", "PrometheusTelemetry", "ScrapeTelemetry"]
+__all__ = [
+    "AutoTelemetry",
+    "Labels",
+    "PrometheusServer",
+    "PrometheusTelemetry",
+    "ScrapeTelemetry",
+    "Source",
+    "answer",
+]

@@ -16,11 +16,12 @@ from specpilot.cli import signals as command
 from specpilot.cli.main import app
 from specpilot.domain.policy import Policy, PolicyRef
 from specpilot.domain.ports import Ask, FleetError
-from specpilot.domain.readings import Reading, Readings
 from specpilot.domain.settings import Declared, Setting
 from specpilot.domain.signals import SIGNALS
 from specpilot.domain.targets import Replica, TargetRef, TargetState
 from specpilot.engines import render
+from specpilot.telemetry.names import Gauge
+from specpilot.telemetry.windows import Arm
 from tests import recordings
 from tests.unit.fleets_kubernetes.fakes import (
     Reply,
@@ -31,6 +32,7 @@ from tests.unit.fleets_kubernetes.fakes import (
     replica_set,
     serve,
 )
+from tests.unit.telemetry.builders import arm, window
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 REF = TargetRef(kind="Deployment", namespace="serving", name="llm")
@@ -59,6 +61,7 @@ class Source:
 
     asks: list[Sequence[Ask]] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
+    lag_s: float = 0.0
 
     def track(self, replicas: Sequence[Replica]) -> None:
         self.order.append(f"track {len(replicas)}")
@@ -66,13 +69,19 @@ class Source:
     def sample(self) -> None:
         self.order.append("sample")
 
-    def collect(self, asks: Sequence[Ask]) -> Mapping[str, Readings]:
+    def windows(self, asks: Sequence[Ask], *, deadline_s: float) -> Mapping[str, Arm]:
+        assert deadline_s == 0.0, "memory answers at once"
         self.asks.append(asks)
         self.order.append("ask")
-        value = {ask.key: float(len(ask.replicas)) for ask in asks}
-        return {
-            key: Readings.of([Reading(signal="batch_size", value=n)]) for key, n in value.items()
-        }
+        return {ask.key: self._arm(ask) for ask in asks}
+
+    def _arm(self, ask: Ask) -> Arm:
+        """As many requests run on each replica as are asked for together."""
+        running = {Gauge.RUNNING: float(len(ask.replicas))}
+        return arm(
+            *(window(r.id, gauges=running, last=ask.end) for r in ask.replicas if r.ready),
+            end=ask.end,
+        )
 
 
 def replica(name: str, declared: Declared, **fields: Any) -> Replica:
@@ -112,7 +121,7 @@ def test_arms_are_by_what_replicas_run_and_each_replica_is_asked_for_too() -> No
     }
     assert {name: found.counts(name) for name in found.arms} == {"ngram": (1, 1), "off": (1, 2)}
     data = found.as_data(with_replicas=True)
-    assert [arm["setting"] for arm in data["arms"]] == ["ngram", "off"]
+    assert [each["setting"] for each in data["arms"]] == ["ngram", "off"]
     assert [r["id"] for r in data["replicas"]] == ["a", "b", "c"]
     assert list(data["arms"][0]["signals"]) == list(SIGNALS)
     assert "replicas" not in found.as_data(with_replicas=False)
@@ -127,20 +136,20 @@ def test_a_source_is_asked_before_it_samples() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knows_past", "seconds", "window", "reason"),
+    ("knows_past", "seconds", "length", "reason"),
     [
         (False, 15, 15, "a scrape knows nothing from before the first look"),
         (False, 600, 120, "and no more is asked than the policy's window"),
         (True, 15, 120, "Prometheus knows what was before"),
     ],
 )
-def test_the_window(knows_past: bool, seconds: int, window: int, reason: str) -> None:
+def test_the_window(knows_past: bool, seconds: int, length: int, reason: str) -> None:
     source, clock = Source(), Clock()
     it = measurement(source, clock, knows_past=knows_past)
     it.look()
     clock.at += timedelta(seconds=seconds)
     found = it.answer()
-    assert found.window == timedelta(seconds=window), reason
+    assert found.window == timedelta(seconds=length), reason
     assert {ask.end - ask.start for ask in source.asks[-1]} == {found.window}
 
 
