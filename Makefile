@@ -7,7 +7,7 @@ SEED ?= 1
 JSON ?=
 PYTEST_ARGS ?=
 
-.PHONY: help install demo demo-vllm demo-cluster test test-unit test-engine check format docs cluster-tools clean
+.PHONY: help install demo demo-vllm demo-cluster test test-unit test-engine check format docs cluster-tools bench-signals clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ test-unit: install ## The quick ones
 test-engine: install ## The simulator's contract against the real vLLM, and one real flip
 	@$(BIN)/python scripts/engine/install.py
 	@$(BIN)/pytest -m engine $(PYTEST_ARGS)
+
+bench-signals: install cluster-tools ## Cost of measuring 20,000 pods under 5,000 policies (JSON=path)
+	@$(BIN)/python -m bench.signals $(if $(JSON),--json $(JSON))
 
 clean: ## Remove what was made in the checkout (not the caches outside it)
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -16,6 +16,7 @@ from specpilot.controller.cluster_service import ClusterOptions, ClusterService
 from specpilot.controller.metrics import registry
 from specpilot.fleets.kubernetes import FIELD_MANAGER, Terms, connect
 from specpilot.store import Store
+from specpilot.telemetry.memory import calm_collector
 from specpilot.web.probes import ProbeServer
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ def operator(
             "--gpu-matchers belongs to no server; add --prometheus-url, or drop it"
         )
     exporters = gpu.exporter_urls([gpu_exporters])
+    calm_collector()
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

@@ -10,12 +10,13 @@ import math
 from collections import Counter as Tally
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Generic, TypeVar
 
 from specpilot.domain.readings import Reading, UnknownReason
 from specpilot.domain.signals import SIGNALS, Unit
 from specpilot.telemetry.histograms import merge, quantile
-from specpilot.telemetry.names import Counter, DeviceGauge, Family, Gauge
+from specpilot.telemetry.names import Counter, DeviceGauge, Family
 from specpilot.telemetry.reads import (
     Read,
     checked,
@@ -23,10 +24,11 @@ from specpilot.telemetry.reads import (
     counter,
     decode_per_token,
     device,
-    gauge,
     histogram,
     legacy_rate,
     position,
+    put_together,
+    running,
     throughput,
     together,
     with_buckets,
@@ -47,13 +49,26 @@ _ROUNDING = 1e-9
 class _Share(Generic[T]):
     """What the replicas that have a number say, and which ones do not."""
 
-    values: tuple[T, ...]
-    windows: tuple[ReplicaWindow, ...]
+    values: Sequence[T]
+    extent: "_Extent"
     note: str
 
-    @property
-    def samples(self) -> float:
-        return float(sum(window.samples for window in self.windows))
+
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """What some windows cover together."""
+
+    samples: float
+    span_s: float
+    last: datetime | None
+
+    @classmethod
+    def of(cls, windows: Sequence[ReplicaWindow]) -> "_Extent":
+        return cls(
+            samples=float(sum(window.samples for window in windows)),
+            span_s=max((window.span_s for window in windows), default=0.0),
+            last=max((w.last for w in windows if w.last is not None), default=None),
+        )
 
 
 class Derivation:
@@ -67,6 +82,8 @@ class Derivation:
         self.arm = arm
         ordered = sorted(arm.replicas, key=lambda window: window.replica)
         self.windows = tuple(checked(window, arm) for window in ordered)
+        self._whole = _Extent.of(self.windows)
+        self._together = put_together(self.windows)
 
     def ready(self, count: int) -> Reading:
         """How many replicas serve, as the fleet says."""
@@ -82,11 +99,16 @@ class Derivation:
         """Ask every replica; a fault when fewer than half have an answer."""
         if not self.windows:
             return Fault(reason=UnknownReason.NO_DATA, words="no replica of this arm serves")
+        if self._together is not None:
+            answer = read(self._together)
+            if isinstance(answer, Fault):
+                return answer
+            return _Share(values=[answer], extent=self._whole, note="")
         values: list[T] = []
         used: list[ReplicaWindow] = []
         missing: list[tuple[str, Fault]] = []
         for window in self.windows:
-            answer = _answer(window, read)
+            answer = read(window) if window.fault is None else _refused(window, read)
             if isinstance(answer, Fault):
                 missing.append((window.replica, answer))
             else:
@@ -98,7 +120,7 @@ class Derivation:
         if 2 * len(values) < len(self.windows):
             words = f"only {note}: fewer than half is no sample of the arm"
             return Fault(reason=UnknownReason.NO_DATA, words=words)
-        return _Share(values=tuple(values), windows=tuple(used), note=note)
+        return _Share(values=values, extent=_Extent.of(used) if missing else self._whole, note=note)
 
     def _known(
         self,
@@ -113,8 +135,7 @@ class Derivation:
         if fault := _impossible(signal, value):
             return self._unknown(signal, fault)
         low, high = bounds or (None, None)
-        covered = max(window.span_s for window in share.windows)
-        short = ""
+        covered, short = share.extent.span_s, ""
         if 2 * covered < self.arm.window_s:
             short = f"covers {covered:.0f} s of {self.arm.window_s:.0f} s"
         remarks = (self.arm.source, words, short, share.note)
@@ -122,20 +143,19 @@ class Derivation:
             signal=signal,
             value=value,
             message="; ".join(remark for remark in remarks if remark),
-            at=max(window.last for window in share.windows if window.last is not None),
-            count=share.samples if count is None else count,
+            at=share.extent.last,
+            count=share.extent.samples if count is None else count,
             window_s=self.arm.window_s,
             low=low,
             high=high,
         )
 
     def _unknown(self, signal: str, fault: Fault) -> Reading:
-        last = [window.last for window in self.windows if window.last is not None]
         return Reading(
             signal=signal,
             reason=fault.reason,
             message=f"{self.arm.source}: {fault.words}",
-            at=max(last, default=None),
+            at=self._whole.last,
             window_s=self.arm.window_s,
         )
 
@@ -199,7 +219,7 @@ class Derivation:
         share = self._share(device(name))
         if isinstance(share, Fault):
             return self._unknown(signal, share)
-        told = (window.notes.get(name, "") for window in share.windows)
+        told = (window.notes.get(name, "") for window in self.windows if not window.fault)
         notes = [note for note in dict.fromkeys(told) if note]
         words = "; ".join(notes[:_MOST_NOTES])
         value = math.fsum(share.values) / len(share.values)
@@ -224,13 +244,13 @@ class Derivation:
 
     def tokens_per_second_per_request(self, signal: str) -> Reading:
         """The same over the requests that run."""
-        share = self._share(together(throughput, gauge(Gauge.RUNNING)))
+        share = self._share(together(throughput, running))
         if isinstance(share, Fault):
             return self._unknown(signal, share)
-        rate, running = (math.fsum(column) for column in zip(*share.values, strict=True))
-        if running <= 0:
+        rate, at_a_time = (math.fsum(column) for column in zip(*share.values, strict=True))
+        if at_a_time <= 0:
             return self._too_few(signal, share, "no request was seen running in the window")
-        return self._known(signal, rate / running, share)
+        return self._known(signal, rate / at_a_time, share)
 
     def requests_per_second(self, signal: str) -> Reading:
         """Requests of all replicas that finish in a second."""
@@ -296,10 +316,9 @@ class Derivation:
         return found
 
 
-def _answer(window: ReplicaWindow, read: Read[T]) -> T | Fault:
-    """What one replica says. That it lacks a series shows at the first look already."""
-    if window.fault is None:
-        return read(window)
+def _refused(window: ReplicaWindow, read: Read[T]) -> T | Fault:
+    """Why a replica cannot be asked. That it lacks a series shows at the first look already."""
+    assert window.fault is not None
     if window.fault.reason is UnknownReason.TOO_FEW_SAMPLES and window.samples == 1:
         answer = read(replace(window, fault=None, span_s=1.0))
         if isinstance(answer, Fault) and answer.reason is UnknownReason.NOT_EXPORTED:
@@ -323,6 +342,9 @@ def _impossible(signal: str, value: float) -> Fault | None:
 
 def _common_fault(missing: Sequence[tuple[str, Fault]]) -> Fault:
     """Nobody has a number: the reason most of them give, in the words of all who give it."""
+    first = missing[0][1]
+    if all(fault is first for _, fault in missing):
+        return first
     order = list(UnknownReason)
     tally = Tally(fault.reason for _, fault in missing)
     reason = min(tally, key=lambda r: (-tally[r], order.index(r)))

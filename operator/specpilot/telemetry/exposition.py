@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
 from specpilot.telemetry.names import (
@@ -57,6 +58,20 @@ class Page:
     legacy: bool = False
 
 
+Slot: TypeAlias = tuple[Key, int | None]
+"""Where a series is counted in, and how new its name is; None for a name there is only one of."""
+
+
+@lru_cache(maxsize=8192)
+def slot(wire: str, part: Part) -> Slot:
+    """The slot of a series, by its name without prefix and `_total`.
+
+    Made once: a million numbers a round would each make, and keep, a key of their own.
+    """
+    name, rank = CANONICAL[wire]
+    return (name, part), rank if name in _RENAMED else None
+
+
 class Tally:
     """Adds up the series of one replica under the names the product uses.
 
@@ -70,12 +85,16 @@ class Tally:
         self._ranks: dict[str, int] = {}
         self._several: dict[Key, list[float]] = {}  # keys met more than once
 
-    def add(self, wire: str, part: Part, value: float) -> None:
-        """Count a value of the series `wire` (without prefix and `_total`) in."""
-        name, rank = CANONICAL[wire]
-        if name in _RENAMED and not self._newest(name, rank):
+    @property
+    def once(self) -> dict[Key, float]:
+        """What was counted in so far, for who counts a key in that has no other name."""
+        return self._page.values
+
+    def add(self, slot: Slot, value: float) -> None:
+        """Count a value of the series of a slot in."""
+        key, rank = slot
+        if rank is not None and not self._newest(key[0], rank):
             return
-        key = (name, part)
         values = self._page.values
         if key not in values:
             values[key] = value
@@ -167,7 +186,7 @@ def parse(page: bytes) -> Page:
         else:
             name = found["counter"] or found["gauge"] or found["start"]
         if part is not None:
-            tally.add(name.decode(), part, value)
+            tally.add(slot(name.decode(), part), value)
     return tally.page(
         engine=_ENGINE.search(page) is not None, legacy=_LEGACY.search(page) is not None
     )

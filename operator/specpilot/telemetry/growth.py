@@ -5,13 +5,16 @@ read, not before. What the numbers are is kept once for all samples and replicas
 (`Layout`), which is what makes tens of thousands of replicas fit into memory.
 """
 
+import math
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TypeVar
+from operator import sub
+from typing import Any, TypeVar
 
 from specpilot.telemetry.exposition import Key, Page, Part
+from specpilot.telemetry.histograms import Buckets
 from specpilot.telemetry.names import (
     LEGACY_RATE,
     POSITIONS,
@@ -23,6 +26,7 @@ from specpilot.telemetry.windows import Histogram
 
 K = TypeVar("K")
 V = TypeVar("V")
+P = TypeVar("P")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,14 +52,21 @@ class Layout:
         return {key[0]: self.places[key] for key in self.keys if key in self.gauges}
 
     @cached_property
+    def restart_places(self) -> tuple[int, ...]:
+        """Positions that tell a restart: some are above 0 in any engine that served a request."""
+        keys: list[Key] = [(counter, "") for counter in Counter if counter not in SPECULATION]
+        keys += [(family, "count") for family in Family]
+        return tuple(self.places[key] for key in keys if key in self.places)
+
+    @cached_property
     def position_places(self) -> dict[int, int]:
         """Position of each of the draft's positions."""
         return {int(part): self.places[POSITIONS, part] for part in self._parts(POSITIONS)}
 
     @cached_property
-    def bucket_places(self) -> dict[str, tuple[tuple[float, int], ...]]:
+    def bucket_places(self) -> dict[Family, tuple[tuple[float, int], ...]]:
         """Bounds and positions of each histogram's buckets, ascending."""
-        return {
+        found = {
             family: tuple(
                 sorted(
                     (part, self.places[family, part])
@@ -65,16 +76,21 @@ class Layout:
             )
             for family in Family
         }
+        return {family: buckets for family, buckets in found.items() if buckets}
 
     @cached_property
-    def families(self) -> tuple[Family, ...]:
-        """Histograms with both a sum and a count."""
-        return tuple(f for f in Family if (f, "sum") in self.places and (f, "count") in self.places)
+    def counter_places(self) -> dict[Counter, int]:
+        """Position of each counter."""
+        return {c: self.places[c, ""] for c in Counter if (c, "") in self.places}
 
     @cached_property
-    def counters(self) -> tuple[Counter, ...]:
-        """Counters there are."""
-        return tuple(c for c in Counter if (c, "") in self.places)
+    def total_places(self) -> dict[Family, tuple[int, int]]:
+        """Positions of each histogram's sum and count."""
+        return {
+            f: (self.places[f, "sum"], self.places[f, "count"])
+            for f in Family
+            if (f, "sum") in self.places and (f, "count") in self.places
+        }
 
     def _parts(self, name: str) -> list[Part]:
         return [part for each, part in self.keys if each == name]
@@ -108,109 +124,114 @@ def _order(key: Key) -> tuple[str, bool, Part]:
     return (name, isinstance(part, float), part)
 
 
-@dataclass(frozen=True)
 class _Lazy(Mapping[K, V]):
-    """A mapping with few keys whose values are made when asked for."""
+    """A mapping whose values are made when asked for.
 
-    growth: "Growth"
+    Args:
+        places: What a value is made of, by key.
+        make: Makes it.
+    """
 
-    def known(self) -> tuple[K, ...]:
-        raise NotImplementedError
+    __slots__ = ("_make", "_places")
+
+    def __init__(self, places: Mapping[K, P], make: Callable[[P], V]) -> None:
+        self._places: Mapping[K, Any] = places
+        self._make: Callable[[Any], V] = make
+
+    def __getitem__(self, key: K) -> V:
+        return self._make(self._places[key])
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """As Mapping's own, without an exception for what is missing: it is asked often."""
+        place = self._places.get(key)
+        return default if place is None else self._make(place)
 
     def __iter__(self) -> Iterator[K]:
-        return iter(self.known())
+        return iter(self._places)
 
     def __len__(self) -> int:
-        return len(self.known())
-
-
-class _Counters(_Lazy[Counter, float]):
-    def known(self) -> tuple[Counter, ...]:
-        return self.growth.layout.counters
-
-    def __getitem__(self, name: Counter) -> float:
-        return self.growth.at(self.growth.layout.places[name, ""])
-
-
-class _Positions(_Lazy[int, float]):
-    def known(self) -> tuple[int, ...]:
-        return tuple(self.growth.layout.position_places)
-
-    def __getitem__(self, position: int) -> float:
-        return self.growth.at(self.growth.layout.position_places[position])
-
-
-class _Gauges(_Lazy[str, float]):
-    def known(self) -> tuple[str, ...]:
-        return tuple(self.growth.layout.gauge_places) if self.growth.span_s > 0 else ()
-
-    def __getitem__(self, name: str) -> float:
-        if self.growth.span_s <= 0:
-            raise KeyError(name)
-        return self.growth.at(self.growth.layout.gauge_places[name]) / self.growth.span_s
-
-
-class _Histograms(_Lazy[Family, Histogram]):
-    def known(self) -> tuple[Family, ...]:
-        return self.growth.layout.families
-
-    def __getitem__(self, family: Family) -> Histogram:
-        growth, places = self.growth, self.growth.layout.places
-        return Histogram(
-            sum=growth.at(places[family, "sum"]),
-            count=growth.at(places[family, "count"]),
-            buckets=tuple(
-                (bound, growth.at(place))
-                for bound, place in growth.layout.bucket_places.get(family, ())
-            ),
-        )
+        return len(self._places)
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Totals at the two ends of a window.
+    """How much each number grew in a window.
 
     Attributes:
-        layout: What stands where; at least as long as the arrays.
-        first: At the start. What lies beyond its end stood at 0.
-        last: At the end.
-        span_s: Seconds between them.
+        layout: What stands where.
+        grown: By position; what lies beyond its end did not grow.
+        span_s: Seconds from the window's first to its last sample.
     """
 
     layout: Layout
-    first: "array[float]"
-    last: "array[float]"
+    grown: "array[float]"
     span_s: float
+
+    @classmethod
+    def between(
+        cls, layout: Layout, first: "array[float]", last: "array[float]", *, span_s: float
+    ) -> "Growth":
+        """What happened between two totals; what lies beyond the end of the first stood at 0."""
+        grown = array("d", map(sub, last, first))
+        return cls(layout, grown + last[len(first) :], span_s)
 
     def at(self, place: int) -> float:
         """Growth of the number at this position."""
-        last = self.last[place] if place < len(self.last) else 0.0
-        return last - self.first[place] if place < len(self.first) else last
+        return self.grown[place] if place < len(self.grown) else 0.0
+
+    @classmethod
+    def together(cls, parts: Sequence["Growth"]) -> "Growth":
+        """Replicas of one layout as if they were one; its span is that of a replica.
+
+        Numbers are summed. Gauges become the mean over replicas, each over its own span.
+        """
+        layout, count = parts[0].layout, len(parts)
+        longest = max(len(part.grown) for part in parts)
+        padded = [part.grown + array("d", bytes(8 * (longest - len(part.grown)))) for part in parts]
+        grown = array("d", map(math.fsum, zip(*padded, strict=True)))
+        for place in layout.gauge_places.values():
+            mean = math.fsum(part.at(place) / part.span_s for part in parts) / count
+            grown[place] = mean * parts[0].span_s
+        return cls(layout, grown, parts[0].span_s)
 
     @property
     def empty(self) -> bool:
-        """Whether no counter and no histogram was ever seen."""
-        return not self.layout.counters and not self.layout.families and not self.gauges
+        """Whether nothing was ever seen."""
+        layout = self.layout
+        return not (layout.counter_places or layout.total_places or layout.gauge_places)
 
     @property
     def counters(self) -> Mapping[Counter, float]:
         """Growth of each counter."""
-        return _Counters(self)
+        return _Lazy(self.layout.counter_places, self.at)
 
     @property
     def positions(self) -> Mapping[int, float]:
         """Tokens accepted at each position of a draft."""
-        return _Positions(self)
+        return _Lazy(self.layout.position_places, self.at)
 
     @property
     def gauges(self) -> Mapping[str, float]:
         """Mean of each gauge; empty where no time passed."""
-        return _Gauges(self)
+        if self.span_s <= 0:
+            return {}
+        return _Lazy(self.layout.gauge_places, lambda place: self.at(place) / self.span_s)
 
     @property
     def histograms(self) -> Mapping[Family, Histogram]:
-        """Growth of each histogram."""
-        return _Histograms(self)
+        """Growth of each histogram, without its buckets: most are read for their mean alone."""
+        return _Lazy(
+            self.layout.total_places,
+            lambda places: Histogram(sum=self.at(places[0]), count=self.at(places[1])),
+        )
+
+    @property
+    def buckets(self) -> Mapping[Family, Buckets]:
+        """Growth of each histogram's buckets."""
+        return _Lazy(
+            self.layout.bucket_places,
+            lambda places: tuple((bound, self.at(place)) for bound, place in places),
+        )
 
 
 @lru_cache(maxsize=1)
@@ -223,4 +244,4 @@ def nothing_yet() -> Growth:
         if family is not Family.TPOT  # these engines never had it
         for part in ("sum", "count")
     ]
-    return Growth(Layout(tuple(keys), frozenset()), array("d"), array("d"), 0.0)
+    return Growth(Layout(tuple(keys), frozenset()), array("d"), 0.0)

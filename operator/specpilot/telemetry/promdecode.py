@@ -4,6 +4,7 @@ Decoding is the main cost of a round with thousands of pods, so the elements are
 into typed structures without the labels nobody needs.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 
 from specpilot.domain.readings import UnknownReason
-from specpilot.telemetry.exposition import Page, Part, Tally
+from specpilot.telemetry.exposition import Page, Part, Slot, Tally, slot
 from specpilot.telemetry.names import LEGACY_SPECULATION, PREFIX, PREFIXES
 from specpilot.telemetry.promql import Labels, State, wire_of
 from specpilot.telemetry.windows import Fault
@@ -56,7 +57,7 @@ class Pod:
         """Its numbers as one look; they are handed over and not kept."""
         tally, self.tally = self.tally, Tally()
         for wire, mean in self.means.items():
-            tally.add(wire, "", mean)
+            tally.add(slot(wire, ""), mean)
         return tally.page(engine=True, legacy=self.legacy)
 
     def fault(self) -> Fault | None:
@@ -103,16 +104,30 @@ class Pods(dict[Where, Pod]):
             Answer: It is none.
         """
         found: set[Where] = set()
-        for metric, value in _vector(body, labels):
-            wire, part = _place(metric.name, metric.le, metric.position)
-            if wire is None:
-                bare = metric.name.removesuffix("_total")
-                if any(bare == prefix + name for prefix in PREFIXES for name in _LEGACY):
-                    self[metric.namespace, metric.pod].legacy = True
-                continue
-            where = (metric.namespace, metric.pod)
-            found.add(where)
-            self[where].tally.add(wire, part, value)
+        where: Where = ("", "")
+        pod = Pod()
+        once = pod.tally.once
+        # A million times a round with thousands of pods: nothing is called that need not be.
+        for element in _decoded(body, _slim(labels.namespace, labels.pod)):
+            metric = element.metric
+            if metric.pod != where[1] or metric.namespace != where[0]:
+                where = (metric.namespace, metric.pod)
+                pod = self[where]
+                found.add(where)
+                once = pod.tally.once
+            try:
+                value = float(element.value.number)
+            except ValueError:
+                value = math.nan
+            slot, legacy = _slot(metric.name, metric.le, metric.position)
+            if legacy:
+                pod.legacy = True
+            elif slot is not None:
+                key, rank = slot
+                if rank is None and key not in once:
+                    once[key] = value
+                else:
+                    pod.tally.add(slot, value)
         return found
 
     def absorb_gauges(self, body: bytes, labels: Labels) -> None:
@@ -154,6 +169,23 @@ def _place(name: str, bound: str, position: str) -> tuple[str | None, Part]:
     return wire_of(name), ""
 
 
+@lru_cache(maxsize=8192)
+def _slot(name: str, bound: str, position: str) -> tuple[Slot | None, bool]:
+    """Where a series is counted in, and whether it is one of the V0 engine's speculation."""
+    wire, part = _place(name, bound, position)
+    if wire is not None:
+        return slot(wire, part), False
+    bare = name.removesuffix("_total")
+    return None, any(bare == prefix + each for prefix in PREFIXES for each in _LEGACY)
+
+
+class _Point(msgspec.Struct, array_like=True, gc=False):
+    """Time and number. Not a tuple: the garbage collector would look at a million of them."""
+
+    at: float
+    number: str
+
+
 class Element(msgspec.Struct):
     """An element of an instant vector, with all its labels.
 
@@ -163,12 +195,12 @@ class Element(msgspec.Struct):
     """
 
     metric: dict[str, str]
-    value: tuple[float, str]
+    value: _Point
 
     @property
     def number(self) -> float:
         """The number; NaN for what is none."""
-        return _number(self.value[1])
+        return _number(self.value.number)
 
 
 def elements(body: bytes) -> Iterable[Element]:
@@ -199,15 +231,15 @@ def _slim(namespace: str, pod: str) -> msgspec.json.Decoder[Any]:
         "position": "position",
         "series": "series",
     }
-    metric = msgspec.defstruct("Metric", [(name, str, "") for name in fields], rename=fields)
-    return _decoder(
-        msgspec.defstruct("Element", [("metric", metric), ("value", tuple[float, str])])
+    metric = msgspec.defstruct(
+        "Metric", [(name, str, "") for name in fields], rename=fields, gc=False
     )
+    return _decoder(msgspec.defstruct("Element", [("metric", metric), ("value", _Point)], gc=False))
 
 
 def _vector(body: bytes, labels: Labels) -> Iterator[tuple[Any, float]]:
     for element in _decoded(body, _slim(labels.namespace, labels.pod)):
-        yield element.metric, _number(element.value[1])
+        yield element.metric, _number(element.value.number)
 
 
 def _decoded(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Iterable[Any]:

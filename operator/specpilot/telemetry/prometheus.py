@@ -59,7 +59,7 @@ class PrometheusTelemetry:
         labels: How this Prometheus names namespace and pod.
         interval_s: Seconds between rounds. Shorter than the scrape interval brings nothing.
         settle_s: How far behind the clock a round looks, so that scrapes under way are complete.
-        deadline_s: Longest time for one round; None means the interval, at least 10 s.
+        deadline_s: Longest time for one round; None means two intervals, at least 10 s.
         keep_s: How far back windows can reach at least; longer ones are kept once asked for.
         stale_floor_s: Samples younger than this are never stale; beyond it, 3 intervals are.
     """
@@ -82,7 +82,7 @@ class PrometheusTelemetry:
         self._labels = labels
         self._interval_s = interval_s
         self._settle_s = settle_s
-        self._deadline_s = max(10.0, interval_s) if deadline_s is None else deadline_s
+        self._deadline_s = max(10.0, 2 * interval_s) if deadline_s is None else deadline_s
         self._address = server.address
         self._connection = Connection(server)
         self._rings = Rings(

@@ -1,11 +1,14 @@
 """What one replica's window has to say about one number: the number, or why there is none."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 from typing import TypeAlias, TypeVar
 
 from specpilot.domain.readings import UnknownReason
+from specpilot.telemetry.growth import Growth
 from specpilot.telemetry.names import (
     LEGACY_RATE,
     POSITIONS,
@@ -36,7 +39,7 @@ _CLOCK_SKEW = timedelta(seconds=5)
 def checked(window: ReplicaWindow, arm: Arm) -> ReplicaWindow:
     """The window, or the same replica with the fault that forbids using its numbers."""
     fault = window.fault or _time_fault(window, arm)
-    return replace(window, fault=fault)
+    return window if fault is window.fault else replace(window, fault=fault)
 
 
 def _time_fault(window: ReplicaWindow, arm: Arm) -> Fault | None:
@@ -65,6 +68,7 @@ def _time_fault(window: ReplicaWindow, arm: Arm) -> Fault | None:
     return None
 
 
+@cache
 def counter(name: Counter) -> Read[float]:
     """The increase of a counter."""
 
@@ -82,21 +86,26 @@ def counter(name: Counter) -> Read[float]:
 
 def _speculation_fault(window: ReplicaWindow) -> Fault | None:
     if window.speculation is Speculation.LEGACY:
-        words = (
-            "the V0 engine's speculation counters add up running totals and cannot be used; "
-            "use vLLM 0.10 or newer (or VLLM_USE_V1=1 on 0.8.5 and 0.9)"
-        )
-        return Fault(reason=UnknownReason.AMBIGUOUS, words=words)
+        return _WRONG_COUNTERS
     if window.speculation is Speculation.PRESENT:
         return None
-    if window.declared_on:
-        words = (
-            "declared to speculate, but the engine exports no vllm:spec_decode series: it runs "
-            "without speculation, has served nothing yet, or is older than 0.8.5"
-        )
-    else:
-        words = "speculation is off on these replicas, so these series do not exist"
-    return Fault(reason=UnknownReason.NOT_EXPORTED, words=words)
+    return _NOT_SPECULATING if window.declared_on else _OFF
+
+
+_WRONG_COUNTERS = Fault(
+    reason=UnknownReason.AMBIGUOUS,
+    words="the V0 engine's speculation counters add up running totals and cannot be used; "
+    "use vLLM 0.10 or newer (or VLLM_USE_V1=1 on 0.8.5 and 0.9)",
+)
+_NOT_SPECULATING = Fault(
+    reason=UnknownReason.NOT_EXPORTED,
+    words="declared to speculate, but the engine exports no vllm:spec_decode series: it runs "
+    "without speculation, has served nothing yet, or is older than 0.8.5",
+)
+_OFF = Fault(
+    reason=UnknownReason.NOT_EXPORTED,
+    words="speculation is off on these replicas, so these series do not exist",
+)
 
 
 def legacy_rate(window: ReplicaWindow) -> float | Fault:
@@ -113,6 +122,7 @@ def legacy_rate(window: ReplicaWindow) -> float | Fault:
     return value
 
 
+@cache
 def position(index: int) -> Read[tuple[float, float]]:
     """Tokens accepted at a position of the draft, and drafts."""
 
@@ -150,11 +160,23 @@ def _not_exported(name: str) -> Fault:
 
 
 def throughput(window: ReplicaWindow) -> float | Fault:
-    """Output tokens per second of one replica."""
+    """Output tokens per second."""
     if window.speculation is Speculation.LEGACY:
         return _legacy_tokens()
-    tokens = counter(Counter.GENERATION_TOKENS)(window)
-    return tokens if isinstance(tokens, Fault) else tokens / window.span_s
+    return _per_second(window, Counter.GENERATION_TOKENS)
+
+
+def running(window: ReplicaWindow) -> float | Fault:
+    """Requests running at a time."""
+    mean = gauge(Gauge.RUNNING)(window)
+    return mean if isinstance(mean, Fault) else mean * window.together
+
+
+def _per_second(window: ReplicaWindow, name: Counter) -> float | Fault:
+    grown = counter(name)(window)
+    if isinstance(grown, Fault):
+        return grown
+    return window.rates[name] if window.together > 1 else grown / window.span_s
 
 
 def _legacy_tokens() -> Fault:
@@ -165,11 +187,11 @@ def _legacy_tokens() -> Fault:
 
 
 def completion(window: ReplicaWindow) -> float | Fault:
-    """Finished requests per second of one replica."""
-    requests = counter(Counter.REQUESTS)(window)
-    return requests if isinstance(requests, Fault) else requests / window.span_s
+    """Finished requests per second."""
+    return _per_second(window, Counter.REQUESTS)
 
 
+@cache
 def device(name: DeviceGauge) -> Read[float]:
     """The mean of a gauge of the replica's devices."""
 
@@ -184,6 +206,7 @@ def device(name: DeviceGauge) -> Read[float]:
     return read
 
 
+@cache
 def gauge(name: Gauge) -> Read[float]:
     """The mean of a gauge."""
 
@@ -201,6 +224,7 @@ def gauge(name: Gauge) -> Read[float]:
     return read
 
 
+@cache
 def histogram(name: Family) -> Read[Histogram]:
     """The increase of a histogram."""
 
@@ -214,11 +238,18 @@ def histogram(name: Family) -> Read[Histogram]:
     return read
 
 
+@cache
 def with_buckets(name: Family) -> Read[Histogram]:
     """The increase of a histogram, buckets included."""
+    totals = histogram(name)
 
     def read(window: ReplicaWindow) -> Histogram | Fault:
-        return window.faults.get(buckets_of(name)) or histogram(name)(window)
+        if fault := window.faults.get(buckets_of(name)):
+            return fault
+        found = totals(window)
+        if isinstance(found, Fault) or found.buckets:
+            return found
+        return replace(found, buckets=window.buckets.get(name, ()))
 
     return read
 
@@ -236,6 +267,52 @@ def together(*reads: Read[float]) -> Read[tuple[float, ...]]:
         return tuple(values)
 
     return read
+
+
+def put_together(windows: Sequence[ReplicaWindow]) -> ReplicaWindow | None:
+    """An arm's replicas as one window, where every answer would be the same for each of them.
+
+    Working out a signal of four replicas takes four times as long as of one, and thousands of
+    arms are asked for dozens of signals a tick. None where replicas differ in anything but numbers.
+    """
+    first = windows[0] if len(windows) > 1 else None
+    if first is None or first.growth is None or first.speculation is Speculation.LEGACY:
+        return None
+    parts: list[Growth] = []
+    for window in windows:
+        growth = window.growth
+        if (
+            growth is None
+            or growth.layout is not first.growth.layout
+            or window.fault is not None
+            or window.faults
+            or window.notes
+            or window.speculation is not first.speculation
+            or window.declared_on is not first.declared_on
+            or window.one_server is not first.one_server
+        ):
+            return None
+        parts.append(growth)
+    whole = Growth.together(parts)
+    places = whole.layout.counter_places
+    return replace(
+        first,
+        counters=whole.counters,
+        positions=whole.positions,
+        histograms=whole.histograms,
+        buckets=whole.buckets,
+        gauges=whole.gauges,
+        together=len(windows),
+        rates={
+            name: math.fsum(part.at(places[name]) / part.span_s for part in parts)
+            for name in _RATES
+            if name in places
+        },
+        growth=whole,
+    )
+
+
+_RATES = (Counter.GENERATION_TOKENS, Counter.REQUESTS)
 
 
 def decode_per_token(window: ReplicaWindow) -> tuple[float, float, float] | Fault:

@@ -8,12 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from specpilot.domain.ports import Ask
 from specpilot.domain.readings import UnknownReason
 from specpilot.domain.targets import Replica
+from specpilot.telemetry.histograms import Buckets
 from specpilot.telemetry.names import Counter, Family
+
+if TYPE_CHECKING:
+    from specpilot.telemetry.growth import Growth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +66,8 @@ class ReplicaWindow:
         interval_s: Seconds between samples, as configured or as seen.
         counters: Increase per counter.
         positions: Increase of the tokens accepted at each position of a draft, from 0.
-        histograms: Increase per histogram.
+        histograms: Increase per histogram; buckets may be left to `buckets`.
+        buckets: Increase per bucket of a histogram, where they are kept apart.
         gauges: Mean per gauge. A gauge the engine does not export (yet) is left out.
         faults: Why a single series has no number.
         notes: What a gauge of devices covers beside the replica, or which doubt it carries.
@@ -70,6 +75,11 @@ class ReplicaWindow:
         legacy_rate: The V0 engine's own acceptance rate, NaN before its first draft.
         one_server: Whether one API server keeps all the counts; several count steps twice.
         declared_on: Whether it was started to speculate, as its own declaration says.
+        together: How many replicas it stands for; more than one only where an arm's replicas
+            were put together (`together`).
+        rates: Increase per second of the counters that are read as rates, where `together` has
+            added up those of replicas with different spans.
+        growth: What the numbers are made of, where they can be put together.
         trouble: What went wrong when the source last asked it, "" when nothing did.
     """
 
@@ -83,6 +93,7 @@ class ReplicaWindow:
     counters: Mapping[Counter, float] = field(default_factory=dict)
     positions: Mapping[int, float] = field(default_factory=dict)
     histograms: Mapping[Family, Histogram] = field(default_factory=dict)
+    buckets: Mapping[Family, Buckets] = field(default_factory=dict)
     gauges: Mapping[str, float] = field(default_factory=dict)
     faults: Mapping[str, Fault] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
@@ -90,6 +101,9 @@ class ReplicaWindow:
     legacy_rate: float | None = None
     one_server: bool = True
     declared_on: bool = False
+    together: int = 1
+    rates: Mapping[Counter, float] = field(default_factory=dict)
+    growth: "Growth | None" = field(default=None, repr=False, compare=False)
     trouble: str = ""
 
 

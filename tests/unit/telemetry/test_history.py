@@ -279,7 +279,7 @@ def test_a_clock_set_back_drops_the_samples_ahead_of_it() -> None:
 def test_buckets_come_from_the_page() -> None:
     text = recording("0.32.0-nospec-random-c16-after.prom")
     found = cut(looked_at([(5.0, page({"cache_config_info": 1})), (0.0, text)]))
-    bounds = [bound for bound, _ in found.histograms[Family.TPOT].buckets]
+    bounds = [bound for bound, _ in found.buckets[Family.TPOT]]
     assert bounds[:3] == [0.01, 0.025, 0.05]
     assert bounds[-1] == float("inf")
     assert found.last == END

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
 
@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 
 from specpilot.domain.readings import Readings, UnknownReason
 from specpilot.domain.signals import SIGNALS, Unit
+from specpilot.telemetry.derive import derive
+from specpilot.telemetry.reads import put_together
+from specpilot.telemetry.windows import Arm
 from tests import recordings
-from tests.unit.telemetry.measuring import Pages, measured, measured_arm
+from tests.unit.telemetry.measuring import Pages, measured, measured_arm, window_over
 
 SERIES: Pages = [(scrape.t, scrape.page) for scrape in recordings.series()]
 WHOLE = measured(SERIES)
@@ -68,6 +71,25 @@ def test_windows_that_meet_add_up(data: st.DataObject) -> None:
         total = WHOLE.value(signal)
         assert total is not None
         assert weighed == pytest.approx(total * (WHOLE[signal].window_s or 0.0)), signal
+
+
+# --- several replicas
+
+
+@QUICK
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(25, 51)), min_size=2, max_size=5))
+def test_replicas_put_together_say_what_they_say_one_by_one(spans: list[tuple[int, int]]) -> None:
+    """The short cut for arms whose replicas differ in numbers alone."""
+    windows = [
+        window_over(SERIES[first : last + 1], replica=f"pod-{place}")
+        for place, (first, last) in enumerate(spans)
+    ]
+    last = max(window.last for window in windows if window.last is not None)
+    arm = Arm(source="pages", end=last, window_s=60.0, replicas=tuple(windows), stale_floor_s=99.0)
+    apart = replace(arm, replicas=tuple(replace(window, growth=None) for window in windows))
+    assert put_together(arm.replicas) is not None
+    assert put_together(apart.replicas) is None
+    same(derive(arm, ready=len(spans)), derive(apart, ready=len(spans)))
 
 
 # --- restarts

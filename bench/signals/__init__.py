@@ -1,0 +1,1 @@
+"""What it costs to measure a large fleet. `python -m bench.signals --help` says how to run it."""
