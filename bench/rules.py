@@ -10,6 +10,7 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 
+from specpilot.domain.context import TargetFacts
 from specpilot.domain.evaluation import CompiledRuleSet
 from specpilot.domain.readings import Reading, Readings
 from specpilot.domain.rules import Rule, RuleSet
@@ -40,10 +41,13 @@ def main() -> None:
         ]
     )
     compiled = CompiledRuleSet(RULES)
+    target = TargetFacts(name="chat", namespace="serving", replicas=4, ready=4, engine="0.32.0")
     active = Setting(name="ngram", method="ngram", num_speculative_tokens=4)
     began = time.process_time()
     for _ in range(policies):
-        compiled.evaluate(readings, active=active, parameters={}, pending={}, now=now)
+        compiled.evaluate(
+            readings, active=active, parameters={}, pending={}, target=target, now=now
+        )
     cel = time.process_time() - began
     began = time.process_time()
     fired = 0

@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 
 from specpilot.domain.changes import ChangeReason, Phase
+from specpilot.domain.conditions.units import FACTORS
+from specpilot.domain.context import VARIABLES
 from specpilot.domain.gates import GateReason
 from specpilot.domain.policy import Event
 from specpilot.domain.readings import UnknownReason
@@ -113,6 +115,36 @@ def _any_position(words: str) -> str:
     return words
 
 
+def variables() -> str:
+    """What conditions may name beside signals, and the units of literals."""
+    return "\n".join(
+        [
+            MADE,
+            "# Variables and units",
+            "",
+            "What a condition may name beside [signals](signals.md) and its parameters.",
+            "What is not known is Unknown.",
+            "",
+            "| variable | kind | unit | meaning |",
+            "|---|---|---|---|",
+            *(
+                f"| `{v.name}` | {v.kind} | {v.unit or '-'} | {v.meaning} |"
+                for v in VARIABLES.values()
+            ),
+            "",
+            "## Units of literals",
+            "",
+            "| written after a number | it becomes | times |",
+            "|---|---|---|",
+            *(
+                f"| `{suffix}` | {unit} | {factor:f} |"
+                for suffix, (unit, factor) in FACTORS.items()
+            ),
+            "",
+        ]
+    )
+
+
 def reasons() -> str:
     """All enumerated reasons."""
     parts = [MADE, "# Reasons", ""]
@@ -133,7 +165,11 @@ def reasons() -> str:
 def main() -> int:
     """Write or check."""
     stale = []
-    for name, text in (("signals.md", signals()), ("reasons.md", reasons())):
+    for name, text in (
+        ("signals.md", signals()),
+        ("variables.md", variables()),
+        ("reasons.md", reasons()),
+    ):
         path = REFERENCE / name
         if "--check" in sys.argv[1:]:
             if not path.exists() or path.read_text(encoding="utf-8") != text:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from specpilot import __version__
-from specpilot.cli import audit, demo, demo_vllm, local, operator, resources, signals
+from specpilot.cli import audit, demo, demo_vllm, local, operator, resources, rules, signals
 from specpilot.domain.evaluation import RuleSetError
 from specpilot.domain.ports import FleetError
 from specpilot.fleets.local import LocalGroupError
@@ -32,6 +32,7 @@ app.command("signals")(signals.signals)
 app.command("delete")(resources.delete)
 app.command("approve")(resources.approve)
 app.command("reject")(resources.reject)
+app.add_typer(rules.app, name="rules")
 app.add_typer(audit.app, name="audit")
 app.command("demo")(demo.demo)
 app.command("demo-vllm")(demo_vllm.demo_vllm)

@@ -148,6 +148,9 @@ def dangling(store: Store) -> list[str]:
             kind: {r.name for r in unit.resources.list(kind=kind, namespace=LOCAL_NAMESPACE)}
             for kind in ("LocalFleet", "RuleSet", "AlertChannel")
         }
+        names["RuleSet"] |= {
+            version.rule_set.name for version in unit.rules.list(namespace=LOCAL_NAMESPACE)
+        }
         policies = unit.resources.list(kind="SpeculationPolicy", namespace=LOCAL_NAMESPACE)
     for resource in policies:
         policy = policy_from(read(as_object(resource)))

@@ -6,25 +6,26 @@ grow with the number of policies.
 
 import logging
 import secrets
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TypeAlias
 
 from specpilot.controller.gatekeeper import objection_to
 from specpilot.controller.parts import Parts
 from specpilot.controller.proposals import Wanted, proposal
 from specpilot.controller.registry import PolicyStatus
-from specpilot.controller.rulebook import Rulebook
+from specpilot.controller.remembering import Remembering
+from specpilot.controller.rulebook import Found, Rulebook
 from specpilot.controller.status import (
     conditions,
     duplicate,
     phase_word,
     replica_counts,
+    signals_lost,
     without_rules,
 )
 from specpilot.controller.targets import active_setting, in_force, observe
-from specpilot.controller.wanted import wanted_signals
+from specpilot.controller.wanted import tick_ask, wanted_signals
+from specpilot.domain.asking import asked_for
 from specpilot.domain.changes import (
     ChangeKind,
     ChangeReason,
@@ -32,15 +33,15 @@ from specpilot.domain.changes import (
     Phase,
     Transition,
 )
+from specpilot.domain.context import TargetFacts
 from specpilot.domain.evaluation import CompiledRuleSet, Evaluation, RuleSetError
 from specpilot.domain.gates import GateReason, Objection
 from specpilot.domain.memory import PolicyMemory
 from specpilot.domain.policy import Event, Mode, Policy
-from specpilot.domain.ports import Ask
 from specpilot.domain.readings import Readings
 from specpilot.domain.rules import RuleSetVersion
 from specpilot.domain.settings import UNRECOGNISED, Declared, Setting
-from specpilot.domain.targets import Replica, TargetState
+from specpilot.domain.targets import TargetState
 from specpilot.engines import render
 from specpilot.store import StoreError, TargetBusyError
 
@@ -59,9 +60,6 @@ def remember_active(memory: PolicyMemory, active: Setting, *, now: datetime) -> 
     return memory
 
 
-_Rules: TypeAlias = tuple[RuleSetVersion, CompiledRuleSet]
-
-
 class Evaluator:
     """Decides what to propose."""
 
@@ -73,6 +71,7 @@ class Evaluator:
         self._recorder = parts.recorder
         self._clock = parts.clock
         self._rulebook = Rulebook(parts.store)
+        self._remembering = Remembering()
 
     def tick(self) -> None:
         """Evaluate every policy once."""
@@ -89,11 +88,19 @@ class Evaluator:
         with self._store.read() as uow:
             memories = uow.memory.get_many([p.ref.uid for p in mine])
             in_flight = {c.target.key: c for c in uow.changes.open()}
+            self._remembering.load(uow, mine, now=now)
         self._telemetry.track([r for s in states.values() for r in s.live()])
-        rules = {p.ref.uid: self._rules(p) for p in mine}
+        rules = {
+            p.ref.uid: self._rulebook.find(
+                p,
+                change=in_flight.get(p.target.key),
+                memory=memories.get(p.ref.uid, PolicyMemory()),
+            )
+            for p in mine
+        }
         answers = self._telemetry.collect(
             [
-                _ask(
+                tick_ask(
                     p,
                     states[p.ref.uid],
                     in_flight.get(p.target.key),
@@ -121,15 +128,10 @@ class Evaluator:
             except Exception:  # one policy's fault must not stop the others
                 log.exception("policy %s could not be evaluated", policy.ref)
         changed = {u: m for u, m in after.items() if memories.get(u) != m}
-        if changed:
+        if changed or self._remembering.unwritten:
             with self._store.begin() as uow:
                 uow.memory.put_many(changed)
-
-    def _rules(self, policy: Policy) -> _Rules | RuleSetError:
-        try:
-            return self._rulebook.get(policy)
-        except RuleSetError as error:
-            return error
+                self._remembering.write(uow, now=now)
 
     def _evaluate(
         self,
@@ -139,7 +141,7 @@ class Evaluator:
         memory: PolicyMemory,
         in_flight: FlagChange | None,
         *,
-        found: _Rules | RuleSetError,
+        found: Found | RuleSetError,
         now: datetime,
     ) -> PolicyMemory:
         if isinstance(found, RuleSetError):
@@ -152,20 +154,30 @@ class Evaluator:
         if state.problem is not None:
             self._publish(policy, state, readings, version, memory=memory, in_flight=in_flight)
             return memory
-        active = active_setting(
-            policy, in_force(state, in_flight), engine_version=state.engine_version
-        )
+        declared = in_force(state, in_flight)
+        active = active_setting(policy, declared, engine_version=state.engine_version)
         if in_flight is None:
             memory = remember_active(memory, active, now=now)
+        readings = self._remembering.add(
+            readings,
+            policy=policy,
+            state=state,
+            memory=memory,
+            active=active,
+            declared=declared,
+            now=now,
+        )
         evaluation = rules.evaluate(
             readings,
             active=active,
             parameters=policy.parameters,
             pending=memory.pending,
+            target=TargetFacts.of(state),
             now=now,
         )
         memory = replace(memory, pending=evaluation.pending)
-        memory = self._signals_lost(policy, evaluation, memory, now=now)
+        lost = signals_lost(evaluation, active)
+        memory = self._signals_lost(policy, evaluation, memory, lost=lost, now=now)
         wanted = proposal(
             policy,
             version=version,
@@ -179,7 +191,7 @@ class Evaluator:
         if wanted is None:
             memory = replace(memory, advised="")
         if in_flight is not None:
-            in_flight = self._supersede(policy, in_flight, evaluation)
+            in_flight = self._supersede(policy, in_flight, evaluation, memory, active=active)
         elif wanted is not None:
             objection, in_flight, memory = self._propose(
                 policy, state, readings, memory, wanted, now=now
@@ -199,9 +211,15 @@ class Evaluator:
         return memory
 
     def _signals_lost(
-        self, policy: Policy, evaluation: Evaluation, memory: PolicyMemory, *, now: datetime
+        self,
+        policy: Policy,
+        evaluation: Evaluation,
+        memory: PolicyMemory,
+        *,
+        lost: bool,
+        now: datetime,
     ) -> PolicyMemory:
-        if not evaluation.blind:
+        if not lost:
             return replace(memory, signals_lost=None, signals_lost_alerted=False)
         since = memory.signals_lost or now
         memory = replace(memory, signals_lost=since)
@@ -227,20 +245,26 @@ class Evaluator:
         return replace(memory, signals_lost_alerted=True)
 
     def _supersede(
-        self, policy: Policy, change: FlagChange, evaluation: Evaluation
+        self,
+        policy: Policy,
+        change: FlagChange,
+        evaluation: Evaluation,
+        memory: PolicyMemory,
+        *,
+        active: Setting,
     ) -> FlagChange | None:
         """Withdraw a proposal that waits for approval when the rules now ask for another one."""
         winner = evaluation.winner
-        if (
-            change.phase is not Phase.PENDING
-            or winner is None
-            or winner.setting == change.wanted.setting
-        ):
+        if change.phase is not Phase.PENDING or winner is None:
             return change
+        asked = asked_for(winner.setting, policy=policy, memory=memory, active=active)
+        if asked is not None and asked.name == change.wanted.setting:
+            return change
+        name = asked.name if asked is not None else winner.setting
         step = Transition(
             to=Phase.ABORTED,
             reason=ChangeReason.SUPERSEDED,
-            message=f"the rules now ask for {winner.setting}: {winner.why}",
+            message=f"the rules now ask for {name}: {winner.why}",
         )
         self._registry.publish_change(self._recorder.step(change, step, policy), waiting_for="")
         return None
@@ -347,29 +371,8 @@ def _deciding(version: RuleSetVersion, evaluation: Evaluation | None) -> str:
     return f"{version.rule_set.name}@{version.version}/{evaluation.winner.rule}"
 
 
-def _compiled(found: _Rules | RuleSetError) -> CompiledRuleSet | None:
+def _compiled(found: Found | RuleSetError) -> CompiledRuleSet | None:
     return None if isinstance(found, RuleSetError) else found[1]
-
-
-def _ask(
-    policy: Policy,
-    state: TargetState,
-    in_flight: FlagChange | None,
-    *,
-    signals: frozenset[str],
-    now: datetime,
-) -> Ask:
-    replicas: Sequence[Replica] = [r for r in state.arm(in_force(state, in_flight)) if r.ready]
-    return Ask(
-        key=policy.ref.uid,
-        target=policy.target,
-        replicas=tuple(replicas),
-        start=now - policy.window,
-        end=now,
-        warm_up_s=policy.warm_up.total_seconds(),
-        source=policy.source,
-        signals=signals,
-    )
 
 
 def _first_phase(mode: Mode, kind: ChangeKind) -> tuple[Phase, ChangeReason]:

@@ -1,5 +1,6 @@
 """From a LocalFleet resource to the group of processes it describes."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from specpilot.domain.settings import Declared
@@ -13,6 +14,7 @@ def group_of(
     *,
     supervision: Supervision | None = None,
     initial: Declared | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> LocalGroup:
     """Make the group of processes a LocalFleet describes.
 
@@ -20,7 +22,7 @@ def group_of(
         LocalGroupError: The command or a path cannot be used on this machine; names the fleet.
     """
     try:
-        return _group(name, spec, supervision or Supervision(), initial or Declared())
+        return _group(name, spec, supervision or Supervision(), initial or Declared(), labels or {})
     except LocalGroupError as error:
         words = str(error)
         for internal, field in _FIELDS.items():
@@ -40,7 +42,11 @@ _FIELDS = {
 
 
 def _group(
-    name: str, spec: LocalFleetSpec, supervision: Supervision, initial: Declared
+    name: str,
+    spec: LocalFleetSpec,
+    supervision: Supervision,
+    initial: Declared,
+    labels: Mapping[str, str],
 ) -> LocalGroup:
     gateway = spec.gateway
     return LocalGroup(
@@ -57,6 +63,7 @@ def _group(
         start_timeout=spec.start_timeout.total_seconds(),
         stop_grace=spec.stop_grace.total_seconds(),
         drain=spec.drain.total_seconds(),
+        labels=labels,
         engine_version=spec.engine_version,
         surge=spec.surge,
         initial=initial,

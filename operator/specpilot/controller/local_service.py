@@ -75,6 +75,7 @@ class LocalService:
                 local_fleet_from(read(as_object(r))),
                 supervision=self.supervision,
                 initial=self.initial.get(r.name, Declared()),
+                labels=read(as_object(r)).metadata.labels,
             )
             for r in resources
         ]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from specpilot.domain.asking import asked_for
 from specpilot.domain.changes import ChangeKind, Evidence, RuleRef
 from specpilot.domain.evaluation import Evaluation
 from specpilot.domain.memory import PolicyMemory
@@ -37,10 +38,11 @@ def proposal(
     """Return what should be switched to, if anything, before any gate is asked."""
     winner = evaluation.winner
     if winner is not None:
-        if winner.setting == active.name or winner.setting not in policy.settings:
+        asked = asked_for(winner.setting, policy=policy, memory=memory, active=active)
+        if asked is None or asked.name == active.name:
             return None
         return Wanted(
-            setting=policy.settings[winner.setting],
+            setting=asked,
             kind=ChangeKind.RULE,
             rule=RuleRef(rule_set=version.rule_set.name, version=version.version, rule=winner.rule),
             evidence=winner.evidence,

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from specpilot.controller.analysis import arms, make_slice, next_slice, slice_asks
 from specpilot.controller.gatekeeper import objection_to
@@ -15,8 +16,9 @@ from specpilot.domain.changes import (
     Transition,
     intent,
 )
+from specpilot.domain.economics import Measurement, measure
 from specpilot.domain.lifecycle import Situation, Wait, decide
-from specpilot.domain.policy import Policy
+from specpilot.domain.policy import Canary, Policy
 from specpilot.domain.ports import Ask, FleetError
 from specpilot.domain.readings import Readings
 from specpilot.domain.targets import TargetProblem, TargetState
@@ -189,7 +191,17 @@ class Reconciler:
             fields = {"origin": state.declared, "base_template": state.user_template}
         if change.phase is Phase.PENDING and step.reason in _DECIDED:
             fields["decided_by"] = step.actor
-        moved = self._recorder.step(change, step, policy, **fields)
+        measured: Measurement | None = None
+        if change.phase is Phase.ANALYSING:
+            # Now, and not when the change has ended: no slice will be added, and what was measured
+            # holds whether or not the roll that follows succeeds.
+            result = measure(change, state=state, least=policy.canary if policy else Canary())
+            step = replace(step, evidence=(*step.evidence, result.evidence()))
+            if isinstance(result, Measurement):
+                measured = result
+            else:
+                log.info("%s leaves no measurement of cost: %s", change.id, result.words)
+        moved = self._recorder.step(change, step, policy, measured=measured, **fields)
         log.info("%s: %s -> %s: %s", change.id, change.phase, moved.phase, moved.message)
         return moved
 

@@ -18,6 +18,7 @@ from specpilot.domain.changes import (
     Transition,
     advance,
 )
+from specpilot.domain.economics import Measurement
 from specpilot.domain.policy import Event, Policy
 from specpilot.domain.ports import Clock
 from specpilot.domain.probing import after
@@ -71,6 +72,8 @@ class Recorder:
         change: FlagChange,
         transition: Transition,
         policy: Policy | None,
+        *,
+        measured: Measurement | None = None,
         **fields: Any,
     ) -> FlagChange:
         """Record a transition.
@@ -79,6 +82,7 @@ class Recorder:
             change: As it was read.
             transition: The step.
             policy: For the alert routes; None when it was deleted.
+            measured: What the analysis that this step ends has shown of a setting's cost.
             fields: Further fields of the change to set with it.
 
         Raises:
@@ -87,6 +91,8 @@ class Recorder:
         moved = replace(advance(change, transition, now=self._clock.now()), **fields)
         with self._store.begin() as uow:
             stored = uow.changes.put(moved)
+            if measured is not None:
+                uow.measurements.add(measured)
             if stored.phase.ended:
                 uid = stored.policy.uid
                 uow.memory.put(uid, after(stored, uow.memory.get(uid)))

@@ -5,6 +5,8 @@ from specpilot.domain.changes import FlagChange
 from specpilot.domain.evaluation import Evaluation
 from specpilot.domain.gates import Objection
 from specpilot.domain.policy import Policy
+from specpilot.domain.settings import Setting
+from specpilot.domain.signals import SIGNALS
 from specpilot.domain.targets import Replica, TargetState
 
 
@@ -17,6 +19,25 @@ def phase_word(
     if objection is not None:
         return "Held"
     return "Blind" if evaluation is not None and evaluation.blind else "Idle"
+
+
+def signals_lost(evaluation: Evaluation, active: Setting) -> bool:
+    """Whether no rule can be judged for want of numbers that ought to be there.
+
+    What was never measured is not lost, nor is acceptance while nothing is drafted.
+    """
+
+    def ought(signal: str) -> bool:
+        known = SIGNALS.get(signal)
+        absent = known is not None and (
+            known.remembered or (known.needs_speculation and active.is_off)
+        )
+        return not absent
+
+    return evaluation.blind and all(
+        any(e.value is None and ought(e.signal) for e in verdict.evidence)
+        for verdict in evaluation.verdicts
+    )
 
 
 def conditions(

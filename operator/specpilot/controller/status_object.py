@@ -7,7 +7,7 @@ from typing import Any
 
 from specpilot.controller.registry import Condition, PolicyStatus
 from specpilot.domain.readings import Reading
-from specpilot.domain.signals import SIGNALS
+from specpilot.domain.signals import REMEMBERED, SIGNALS
 from specpilot.resources.mirror import timestamp
 
 _WORDS = {True: "True", False: "False", None: "Unknown"}
@@ -72,6 +72,7 @@ def _reading(reading: Reading) -> dict[str, Any]:
         "signal": reading.signal,
         "value": float(f"{reading.value:.4g}") if reading.value is not None else None,
         "reason": str(reading.reason or ""),
+        "message": reading.message if reading.signal in REMEMBERED else "",
         "unit": str(SIGNALS[reading.signal].unit) if reading.signal in SIGNALS else "",
         "count": round(reading.count) if reading.count is not None else None,
         "at": timestamp(reading.at) if reading.at else None,

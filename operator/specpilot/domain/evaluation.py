@@ -1,18 +1,24 @@
 """Evaluating a rule set: readings in, one verdict a rule and at most one proposal out."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from specpilot.domain.changes import Evidence
-from specpilot.domain.conditions import Condition, ConditionError, Truth
+from specpilot.domain.conditions import Condition, ConditionError, Judgement, Truth
+from specpilot.domain.context import (
+    SettingFacts,
+    TargetFacts,
+    read_zone,
+    setting_variables,
+    target_variables,
+    time_variables,
+)
+from specpilot.domain.holding import hold
 from specpilot.domain.memory import Pending
 from specpilot.domain.readings import Readings
-from specpilot.domain.rules import Rule, RuleSet
+from specpilot.domain.rules import MAX_WINDOWS, Rule, RuleSet
 from specpilot.domain.settings import Setting
-
-GRACE = timedelta(seconds=60)
-"""How long a condition may be Unknown before the time it has held is forgotten."""
 
 
 class RuleSetError(ValueError):
@@ -26,9 +32,9 @@ class Verdict:
     Attributes:
         rule: The rule's name.
         setting: The setting it asks for.
-        truth: Its condition, three-valued.
-        held: How long the condition has held.
-        fires: It is true and has held for its `for`.
+        truth: Three-valued; its `until`, its windows and what it makes of Unknown included.
+        held: How long it has held; for a rule over windows, the length of those that were true.
+        fires: It is true and has held for its `for`, or in enough windows.
         why: In words, with the numbers.
         evidence: The numbers.
     """
@@ -69,7 +75,13 @@ class Evaluation:
 
 
 class CompiledRuleSet:
-    """A rule set, checked and ready to evaluate."""
+    """A rule set, checked and ready to evaluate.
+
+    Attributes:
+        rule_set: What was compiled.
+        conditions: The condition `when` of each rule, by the rule's name.
+        untils: The condition `until` of those rules that have one.
+    """
 
     def __init__(self, rule_set: RuleSet) -> None:
         """Compile every condition.
@@ -78,7 +90,8 @@ class CompiledRuleSet:
             RuleSetError: At least one rule cannot be used; nothing of the set is then.
         """
         self.rule_set = rule_set
-        self._conditions: dict[str, Condition] = {}
+        self.conditions: dict[str, Condition] = {}
+        self.untils: dict[str, Condition] = {}
         faults = []
         names: set[str] = set()
         for rule in rule_set.rules:
@@ -86,44 +99,70 @@ class CompiledRuleSet:
                 faults.append(f"rule {rule.name}: the name is used twice; rename one")
                 continue
             names.add(rule.name)
-            try:
-                self._conditions[rule.name] = Condition(rule.when, parameters=rule_set.parameters)
-            except ConditionError as error:
-                faults.append(f"rule {rule.name}: when: {error}")
+            faults += [f"rule {rule.name}: {f}" for f in (*self._compile(rule), *_timing(rule))]
         if not rule_set.rules:
             faults.append("rules: there is none; add at least one")
+        try:
+            self._zone = read_zone(rule_set.time_zone)
+        except ValueError as error:
+            faults.append(f"timeZone: {error}")
         if faults:
             raise RuleSetError("\n".join(faults))
+        used = {v.partition(".")[0] for c in self._all() for v in c.variables}
+        self._tells_time, self._asks_target = "time" in used, "target" in used
+
+    def _compile(self, rule: Rule) -> Iterator[str]:
+        for field, text, compiled in (
+            ("when", rule.when, self.conditions),
+            ("until", rule.until, self.untils),
+        ):
+            if field == "until" and not text:
+                continue
+            try:
+                compiled[rule.name] = Condition(text, parameters=self.rule_set.parameters)
+            except ConditionError as error:
+                yield f"{field}: {error}"
+
+    def _all(self) -> Iterator[Condition]:
+        yield from self.conditions.values()
+        yield from self.untils.values()
 
     @property
     def signals(self) -> frozenset[str]:
         """Every signal that a condition names."""
-        return frozenset(s for c in self._conditions.values() for s in c.signals)
+        return frozenset(s for c in self._all() for s in c.signals)
 
     def evaluate(
         self,
         readings: Readings,
         *,
-        active: Setting,
-        parameters: Mapping[str, float],
+        active: Setting | SettingFacts,
+        parameters: Mapping[str, float | None],
         pending: Mapping[str, Pending],
+        target: TargetFacts,
         now: datetime,
+        assume_held: bool = False,
+        time_known: bool = True,
     ) -> Evaluation:
         """Evaluate every rule; the first in order that fires wins.
 
         Args:
             readings: Signals of the target.
-            active: The setting that runs.
-            parameters: Overrides of the rule set's own.
+            active: The setting that runs, or what is known of it.
+            parameters: Overrides of the rule set's own; None is Unknown.
             pending: Memory of the last evaluation.
+            target: What is known of the target.
             now: The time.
+            assume_held: The readings stand for themselves and not for a moment in a sequence:
+                what is true has held for long enough, and nothing is remembered.
+            time_known: Whether `now` is when the readings were taken; else `time` is Unknown.
         """
         values = {**self.rule_set.parameters, **parameters}
-        described = {
-            "name": active.name,
-            "method": active.method or "",
-            "depth": float(active.num_speculative_tokens or 0),
-        }
+        context = setting_variables(active)
+        if self._asks_target:
+            context |= target_variables(target)
+        if self._tells_time and time_known:
+            context |= time_variables(now, zone=self._zone)
         verdicts: list[Verdict] = []
         remembered: dict[str, Pending] = {}
         for rule in self.rule_set.rules:
@@ -131,8 +170,9 @@ class CompiledRuleSet:
                 rule,
                 readings,
                 parameters=values,
-                described=described,
-                memory=pending.get(rule.name),
+                context=context,
+                memory=None if assume_held else pending.get(rule.name),
+                assume_held=assume_held,
                 now=now,
             )
             verdicts.append(verdict)
@@ -149,48 +189,52 @@ class CompiledRuleSet:
         rule: Rule,
         readings: Readings,
         *,
-        parameters: Mapping[str, float],
-        described: Mapping[str, object],
+        parameters: Mapping[str, float | None],
+        context: Mapping[str, object],
         memory: Pending | None,
+        assume_held: bool,
         now: datetime,
     ) -> tuple[Verdict, Pending | None]:
-        judgement = self._conditions[rule.name].judge(
-            readings, parameters=parameters, setting=described
-        )
-        truth, why = judgement.truth, judgement.why
-        drafts = readings.value("drafts")
-        if truth is Truth.TRUE and rule.min_drafts and (drafts or 0) < rule.min_drafts:
-            truth = Truth.UNKNOWN
-            why += f"; drafts {drafts or 0:.0f} of {rule.min_drafts} needed (TooFewSamples)"
-        held = timedelta(0)
-        match truth:
-            case Truth.TRUE:
-                fresh = memory is not None and now - memory.last_true <= GRACE
-                since = memory.since if memory is not None and fresh else now
-                memory = Pending(since=since, last_true=now)
-                held = now - since
-            case Truth.FALSE:
-                memory = None
-            case Truth.UNKNOWN:
-                if memory is not None and now - memory.last_true > GRACE:
-                    memory = None
-        if truth is Truth.TRUE and rule.hold:
-            why = f"held {_words(min(held, rule.hold))} of {_words(rule.hold)}; {why}"
+        when = self.conditions[rule.name].judge(readings, parameters=parameters, context=context)
+        truth, why, evidence = when.truth, when.why, when.evidence
+        if rule.min_drafts and truth is Truth.TRUE:
+            drafts = readings.value("drafts") or 0
+            if drafts < rule.min_drafts:
+                truth = Truth.UNKNOWN
+                why += f"; drafts {drafts:.0f} of {rule.min_drafts} needed (TooFewSamples)"
+        asked: list[Judgement] = []
+
+        def until() -> Truth:
+            over = self.untils[rule.name].judge(readings, parameters=parameters, context=context)
+            asked.append(over)
+            return over.truth
+
+        held = hold(rule, truth, until=until, memory=memory, assume_held=assume_held, now=now)
+        if asked:
+            shown = {e.signal for e in evidence}
+            evidence += tuple(e for e in asked[0].evidence if e.signal not in shown)
         verdict = Verdict(
             rule=rule.name,
             setting=rule.setting,
-            truth=truth,
-            held=held,
-            fires=truth is Truth.TRUE and held >= rule.hold,
-            why=why,
-            evidence=judgement.evidence,
+            truth=held.truth,
+            held=held.held,
+            fires=held.fires,
+            why=f"{held.words}; {why}" if held.words and why else held.words or why,
+            evidence=evidence,
         )
-        return verdict, memory
+        return verdict, held.memory
 
 
-def _words(span: timedelta) -> str:
-    seconds = round(span.total_seconds())
-    minutes, rest = divmod(seconds, 60)
-    if not minutes:
-        return f"{rest}s"
-    return f"{minutes}m{rest:02d}s" if rest else f"{minutes}m"
+def _timing(rule: Rule) -> Iterator[str]:
+    windows = rule.at_least
+    if windows is None:
+        return
+    if rule.hold:
+        yield "for, atLeast: only one of them can be given; remove the other"
+    if not 1 <= windows.windows <= windows.of <= MAX_WINDOWS:
+        yield (
+            f"atLeast: {windows.windows} of {windows.of} windows cannot be counted; write 1 or "
+            f"more of at most {MAX_WINDOWS}"
+        )
+    if windows.each < timedelta(seconds=1):
+        yield f"atLeast.each: {windows.each} is no window; write a duration such as 1m"

@@ -7,10 +7,22 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """A rule whose condition holds but not yet for long enough."""
+    """What is remembered of a rule.
+
+    Attributes:
+        since: Since when its condition has held without a break.
+        last_true: When it was last seen to hold.
+        last_known: When it was last seen at all, where that matters (a rule over windows);
+            None means at `last_true`.
+        latched: It has held, and its `until` has not come true since.
+        windows: Beginnings of the windows whose last known answer was true, oldest first.
+    """
 
     since: datetime
     last_true: datetime
+    last_known: datetime | None = None
+    latched: bool = False
+    windows: tuple[datetime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,6 +71,20 @@ class Guardrail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CostPoint:
+    """What a user states of a setting's cost: the signal `cost_ratio` where nothing is measured.
+
+    Attributes:
+        batch: Running requests per replica it holds for; None is any.
+        ratio: Mean acceptance length at which the setting breaks even: the time of a step with it
+            over that of one without.
+    """
+
+    batch: float | None = None
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Canary:
     """How a flag change is tried before it is rolled out.
 
@@ -159,6 +173,8 @@ class Policy:
         source: Where signals come from.
         window: Window of every signal a rule sees.
         warm_up: Time after a replica became ready in which its numbers are not used.
+        remember_for: How long a measured cost of a setting is used.
+        cost_ratios: Costs stated by the user, by setting.
         allow_downtime: Whether a lone replica may be replaced without a second one beside it.
     """
 
@@ -174,6 +190,8 @@ class Policy:
     source: TelemetrySource = TelemetrySource.AUTO
     window: timedelta = timedelta(minutes=5)
     warm_up: timedelta = timedelta(seconds=0)
+    remember_for: timedelta = timedelta(days=7)
+    cost_ratios: Mapping[str, tuple[CostPoint, ...]] = field(default_factory=dict)
     canary: Canary = Canary()
     allow_downtime: bool = False
     guardrails: tuple[Guardrail, ...] = DEFAULT_GUARDRAILS

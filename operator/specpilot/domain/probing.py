@@ -8,6 +8,7 @@ before the next one.
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from specpilot.domain.asking import speculating
 from specpilot.domain.changes import ChangeKind, FlagChange, Phase
 from specpilot.domain.conditions import Truth
 from specpilot.domain.evaluation import Evaluation
@@ -22,10 +23,7 @@ def candidate(policy: Policy, memory: PolicyMemory) -> Setting | None:
     """The setting a probe would try: the one named, else the last that ran, else the first."""
     if policy.probe is None:
         return None
-    for name in (policy.probe.setting, memory.last_speculating):
-        if name and name in policy.settings:
-            return policy.settings[name]
-    return next((s for s in policy.settings.values() if not s.is_off), None)
+    return policy.settings.get(policy.probe.setting) or speculating(policy, memory)
 
 
 def due_at(policy: Policy, memory: PolicyMemory) -> datetime | None:

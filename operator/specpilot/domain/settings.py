@@ -10,6 +10,9 @@ JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, J
 OFF_NAME = "off"
 """The setting that always exists."""
 
+SPECULATING = "speculating"
+"""What a rule asks for that means "on", whatever the policy calls it (see `domain.asking`)."""
+
 UNRECOGNISED = "unrecognised"
 """Stands for what runs when it is none of the policy's settings."""
 

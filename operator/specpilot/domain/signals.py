@@ -32,6 +32,8 @@ class Signal:
         unknown_when: The normal case in which it has no value.
         needs_speculation: Whether it exists only while the replica speculates.
         lower_is_better: For comparisons between arms; None where neither holds.
+        remembered: Not measured in the window but known from the past (`specpilot.domain.recall`):
+            telemetry is never asked for it, and no arm of a canary has it.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Signal:
     unknown_when: str = "no replica reported in the window"
     needs_speculation: bool = False
     lower_is_better: bool | None = None
+    remembered: bool = False
 
 
 _SPEC = "speculation is off, or nothing was drafted in the window"
@@ -144,6 +147,12 @@ SIGNALS: dict[str, Signal] = {
             source="increase of vllm:spec_decode_num_draft_tokens",
             unknown_when="speculation is off",
             needs_speculation=True,
+        ),
+        Signal(
+            name="generated_tokens",
+            unit=Unit.TOKENS,
+            meaning="output tokens of all replicas in the window",
+            source="increase of vllm:generation_tokens",
         ),
         Signal(
             name="batch_size",
@@ -268,13 +277,41 @@ SIGNALS: dict[str, Signal] = {
             meaning="replicas that serve, of the measured arm",
             source="the fleet",
         ),
+        Signal(
+            name="cost_ratio",
+            unit=Unit.RATIO,
+            meaning="what a step costs with speculation over without at a like load, which is the "
+            "mean acceptance length at which the setting breaks even",
+            source="canary comparisons of this target and setting within a factor of 2 of the "
+            "present batch size, else settings[].costRatio of the policy",
+            unknown_when="the setting was never compared with off near this batch size on this "
+            "engine version, and the policy states nothing",
+            remembered=True,
+        ),
+        Signal(
+            name="acceptance_baseline",
+            unit=Unit.TOKENS,
+            meaning="median of the target's own mean_acceptance_length with this setting over the "
+            "last 24 whole hours",
+            source="mean_acceptance_length, noted once a minute",
+            unknown_when="fewer than 6 of the last 24 hours have it",
+            lower_is_better=False,
+            remembered=True,
+        ),
     ]
 }
 """All signals by name."""
 
+REMEMBERED = frozenset(name for name, signal in SIGNALS.items() if signal.remembered)
+"""Signals that the controller adds to what telemetry answers."""
+
+MEASURED = tuple(name for name in SIGNALS if name not in REMEMBERED)
+"""Signals that telemetry answers, in the order of the catalogue."""
+
 STANDING = frozenset(
     name
-    for name, signal in SIGNALS.items()
+    for name in MEASURED
+    for signal in (SIGNALS[name],)
     if not signal.source.startswith(("DCGM_", "vllm:spec_decode_num_accepted_tokens_per_pos"))
     and "_bucket" not in signal.source
 )

@@ -1,5 +1,6 @@
 """What a fleet reports of a target. Observation only: no wish, no history."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -105,6 +106,7 @@ class TargetState:
         can_add_replica: Whether a canary can come up without fewer replicas serving than the
             workload's own strategy allows; without that a change means downtime.
         engine_version: The engine's version as text, "" when not known.
+        labels: Labels of the workload itself.
         progress_deadline_s: The workload's own limit for a replica to become ready, 0 for none.
     """
 
@@ -118,6 +120,7 @@ class TargetState:
     halted: bool = False
     can_add_replica: bool = True
     engine_version: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
     progress_deadline_s: float = 0.0
 
     def live(self) -> tuple[Replica, ...]:

@@ -112,7 +112,7 @@ def load(text: str, *, source: str = "") -> list[Document]:
     documents: list[Document] = []
     faults: list[Fault] = []
     seen: dict[tuple[str, str, str], int] = {}
-    for number, content in enumerate(_contents(text, source=source), start=1):
+    for number, content in enumerate(contents(text, source=source), start=1):
         if content is None:
             continue
         try:
@@ -155,7 +155,7 @@ def read(content: object, *, source: str = "", number: int = 1) -> Document:
         raise ResourceError(*faults)
     model = KINDS[kind]
     try:
-        spec = model.model_validate_json(_as_json(content.get("spec", {})), strict=True)
+        spec = model.model_validate_json(as_json(content.get("spec", {})), strict=True)
     except ValidationError as error:
         faults += [
             Fault(where=where, field=path, message=message)
@@ -239,7 +239,8 @@ def _where(source: str, number: int, what: str) -> str:
     return ": ".join(part for part in (source, f"document {number}", what) if part)
 
 
-def _as_json(spec: object) -> str:
+def as_json(spec: object) -> str:
+    """Write plain data as JSON for a strict model; NaN passes, so that the model can name it."""
     return json.dumps(spec, allow_nan=True, default=str)
 
 
@@ -269,7 +270,12 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 
 
-def _contents(text: str, *, source: str) -> list[object]:
+def contents(text: str, *, source: str) -> list[object]:
+    """Read every YAML document of a text as plain data.
+
+    Raises:
+        ResourceError: It is no YAML, or a key is given twice.
+    """
     found: list[object] = []
     try:
         # The loader is a SafeLoader.

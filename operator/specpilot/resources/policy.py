@@ -8,15 +8,15 @@ from typing import Annotated, Any, Self
 from zoneinfo import ZoneInfo
 
 from apscheduler.triggers.cron import CronTrigger
-from pydantic import Field, JsonValue, StringConstraints, field_validator, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from specpilot.domain import policy as domain
-from specpilot.domain.settings import OFF, OFF_NAME, Setting
-from specpilot.domain.signals import SIGNALS, Unit
+from specpilot.domain.settings import OFF, OFF_NAME
+from specpilot.domain.signals import MEASURED, REMEMBERED, SIGNALS, Unit
 from specpilot.domain.targets import TargetRef
-from specpilot.engines.capabilities import METHODS, Need
-from specpilot.resources.base import Name, ObjectName, Strict, Text
+from specpilot.resources.base import ObjectName, Strict, Text
 from specpilot.resources.quantities import Bound, Duration, Percent, PositiveDuration
+from specpilot.resources.settings import SettingSpec
 
 LOCAL_NAMESPACE = "local"
 """The namespace of everything on one machine."""
@@ -46,52 +46,6 @@ class TargetSpec(Strict):
     container: Annotated[str, StringConstraints(max_length=63)] = ""
 
 
-class SettingSpec(Strict):
-    """One speculation configuration under a name."""
-
-    name: Name
-    method: Annotated[str, StringConstraints(min_length=1, max_length=63)] | None = None
-    model: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = None
-    num_speculative_tokens: Annotated[int, Field(ge=1, le=1024)] | None = None
-    disable_above_batch_size: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    extra: dict[str, JsonValue] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        if self.name == OFF_NAME:
-            if self.model_fields_set - {"name"}:
-                raise ValueError(
-                    'the name "off" is reserved for no speculation; remove the other fields, or '
-                    "use another name"
-                )
-            return self
-        if self.method is None:
-            raise ValueError(f"setting {self.name} needs a method, such as ngram or eagle3")
-        method = METHODS.get(self.method)
-        if method is None:
-            return self  # the engine may be newer than the table; its version decides
-        if method.model is Need.REQUIRED and self.model is None:
-            raise ValueError(
-                f"method {self.method} needs a model; add model: with the draft to load"
-            )
-        if method.model is Need.NONE and self.model is not None:
-            raise ValueError(f"method {self.method} drafts without a model; remove model")
-        if method.depth is Need.REQUIRED and self.num_speculative_tokens is None:
-            raise ValueError(f"method {self.method} needs numSpeculativeTokens, such as 3")
-        return self
-
-    def setting(self) -> Setting:
-        """The domain's value."""
-        return Setting(
-            name=self.name,
-            method=self.method,
-            model=self.model,
-            num_speculative_tokens=self.num_speculative_tokens,
-            disable_above_batch_size=self.disable_above_batch_size,
-            extra=self.extra,
-        )
-
-
 class RulesSpec(Strict):
     """Which rule set decides."""
 
@@ -106,6 +60,7 @@ class TelemetrySpec(Strict):
     source: domain.TelemetrySource = domain.TelemetrySource.AUTO
     window: PositiveDuration = timedelta(minutes=5)
     warm_up: Duration = timedelta(0)
+    remember_for: PositiveDuration = timedelta(days=7)
 
 
 class CanarySpec(Strict):
@@ -138,9 +93,14 @@ class GuardrailSpec(Strict):
     @field_validator("signal")
     @classmethod
     def _in_catalogue(cls, signal: str) -> str:
+        if signal in REMEMBERED:
+            raise ValueError(
+                f"{signal} is remembered and no canary has a value of its own; use a signal that "
+                "is measured, such as tpot_mean"
+            )
         if signal not in SIGNALS:
-            near = get_close_matches(signal, SIGNALS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(SIGNALS)}"
+            near = get_close_matches(signal, MEASURED, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(MEASURED)}"
             raise ValueError(f"no such signal; {hint}")
         return signal
 
@@ -339,6 +299,8 @@ def policy(spec: PolicySpec, *, ref: domain.PolicyRef, generation: int) -> domai
         source=spec.telemetry.source,
         window=spec.telemetry.window,
         warm_up=spec.telemetry.warm_up,
+        remember_for=spec.telemetry.remember_for,
+        cost_ratios={s.name: points for s in spec.settings if (points := s.cost_points())},
         canary=domain.Canary(
             replicas=canary.replicas,
             analysis=canary.analysis,

@@ -7,6 +7,7 @@ with store.begin() as unit:
     unit.outbox.enqueue(...)
 """
 
+from specpilot.store.acceptance import AcceptanceSample
 from specpilot.store.errors import (
     ConcurrentUpdateError,
     DatabaseTooNewError,
@@ -25,6 +26,7 @@ from specpilot.store.rules import AppliedVersion, RuleOwner
 from specpilot.store.unit_of_work import Health, Store, UnitOfWork, open_store
 
 __all__ = [
+    "AcceptanceSample",
     "AppliedVersion",
     "ConcurrentUpdateError",
     "DatabaseTooNewError",

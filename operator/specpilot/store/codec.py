@@ -201,14 +201,35 @@ def change_from_plain(data: _Json) -> FlagChange:
     )
 
 
+def _pending_to_plain(pending: Pending) -> Plain:
+    plain: Plain = {
+        "since": _instant(pending.since),
+        "last_true": _instant(pending.last_true),
+    }
+    if pending.last_known is not None:
+        plain["last_known"] = _instant(pending.last_known)
+    if pending.latched:
+        plain["latched"] = True
+    if pending.windows:
+        plain["windows"] = [_instant(w) for w in pending.windows]
+    return plain
+
+
+def _pending(data: _Json) -> Pending:
+    return Pending(
+        since=_read_required_instant(data["since"]),
+        last_true=_read_required_instant(data["last_true"]),
+        last_known=_read_instant(data.get("last_known")),
+        latched=data.get("latched", False),
+        windows=tuple(_read_required_instant(w) for w in data.get("windows", ())),
+    )
+
+
 def memory_to_plain(memory: PolicyMemory) -> Plain:
     """Encode the memory of a policy."""
     return {
         "rules": memory.rules,
-        "pending": {
-            name: {"since": _instant(p.since), "last_true": _instant(p.last_true)}
-            for name, p in memory.pending.items()
-        },
+        "pending": {name: _pending_to_plain(p) for name, p in memory.pending.items()},
         "active": memory.active,
         "active_since": _instant(memory.active_since),
         "last_speculating": memory.last_speculating,
@@ -225,13 +246,7 @@ def memory_from_plain(data: _Json) -> PolicyMemory:
     """Decode `memory_to_plain`."""
     return PolicyMemory(
         rules=data.get("rules", ""),
-        pending={
-            name: Pending(
-                since=_read_required_instant(p["since"]),
-                last_true=_read_required_instant(p["last_true"]),
-            )
-            for name, p in data.get("pending", {}).items()
-        },
+        pending={name: _pending(p) for name, p in data.get("pending", {}).items()},
         active=data.get("active", ""),
         active_since=_read_instant(data.get("active_since")),
         last_speculating=data.get("last_speculating", ""),

@@ -122,6 +122,34 @@ class PolicyMemoryRow(Base):
     body: Mapped[Plain]
 
 
+class MeasurementRow(Base):
+    """What a step costs, from one comparison of arms. Of requests it holds counts only."""
+
+    __tablename__ = "measurement"
+
+    change_id: Mapped[str] = mapped_column(primary_key=True)
+    target: Mapped[str]
+    config: Mapped[str]
+    at: Mapped[datetime]
+    body: Mapped[Plain]
+
+    __table_args__ = (Index(None, "target", "config", "at"),)
+
+
+class AcceptanceHourRow(Base):
+    """Acceptance length of a target with one config, summed up over an hour."""
+
+    __tablename__ = "acceptance_hour"
+
+    target: Mapped[str] = mapped_column(primary_key=True)
+    config: Mapped[str] = mapped_column(primary_key=True)
+    hour: Mapped[datetime] = mapped_column(primary_key=True)
+    samples: Mapped[int]
+    total: Mapped[float]
+
+    __table_args__ = (Index(None, "hour"),)
+
+
 class RuleSetRow(Base):
     """A rule set: who may change it, and its latest version."""
 

@@ -8,10 +8,12 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from specpilot.store import migrate
+from specpilot.store.acceptance import Acceptance
 from specpilot.store.audit import Audit
 from specpilot.store.changes import Changes
 from specpilot.store.database import in_words, make_engine, parse_url, read_only
 from specpilot.store.errors import StoreError
+from specpilot.store.measurements import Measurements
 from specpilot.store.memory import Memories
 from specpilot.store.outbox import Outbox
 from specpilot.store.resources import Resources
@@ -24,6 +26,8 @@ class UnitOfWork:
     def __init__(self, connection: Connection) -> None:
         self.changes = Changes(connection)
         self.memory = Memories(connection)
+        self.measurements = Measurements(connection)
+        self.acceptance = Acceptance(connection)
         self.rules = Rules(connection)
         self.audit = Audit(connection)
         self.outbox = Outbox(connection)

@@ -199,9 +199,9 @@ class Derivation:
 
     # --- counts, gauges, rates
 
-    def total(self, signal: str, name: Counter) -> Reading:
+    def total(self, signal: str, read: Read[float]) -> Reading:
         """The increase of a counter."""
-        share = self._share(counter(name))
+        share = self._share(read)
         if isinstance(share, Fault):
             return self._unknown(signal, share)
         value = math.fsum(share.values)

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from specpilot.domain.readings import Reading, Readings, UnknownReason, unknown
-from specpilot.domain.signals import POSITIONS, SIGNALS, position_signal
+from specpilot.domain.signals import MEASURED, POSITIONS, REMEMBERED, position_signal
 from specpilot.telemetry.derivation import Derivation
 from specpilot.telemetry.names import Counter, DeviceGauge, Family, Gauge
-from specpilot.telemetry.reads import counter, gauge, steps, together
+from specpilot.telemetry.reads import counter, gauge, generated, steps, together
 from specpilot.telemetry.windows import Arm, Fault, failed_window
 
 _LATENCIES = {
@@ -34,7 +34,7 @@ def _recipes() -> dict[str, _Recipe]:
     """How each signal of the engine is made that is not a quantile."""
 
     def total(name: Counter) -> _Recipe:
-        return lambda d, signal: d.total(signal, name)
+        return lambda d, signal: d.total(signal, counter(name))
 
     def gauge_mean(name: Gauge) -> _Recipe:
         return lambda d, signal: d.mean_of(signal, gauge(name))
@@ -52,6 +52,7 @@ def _recipes() -> dict[str, _Recipe]:
         **{position_signal(index): accepted_at(index) for index in range(POSITIONS)},
         "drafts": total(Counter.DRAFTS),
         "draft_tokens": total(Counter.DRAFT_TOKENS),
+        "generated_tokens": lambda d, signal: d.total(signal, generated),
         "preemptions": total(Counter.PREEMPTIONS),
         "batch_size": gauge_mean(Gauge.RUNNING),
         "queue_depth": gauge_mean(Gauge.WAITING),
@@ -83,10 +84,10 @@ def derive(
         arm: The windows of the replicas that serve.
         ready: How many replicas of the arm serve, as the fleet says.
         devices: What GPU exporters say of the same replicas; None where nobody asks them.
-        signals: Names in the catalogue; empty means all of it.
+        signals: Names in the catalogue, remembered ones left out; empty means all others.
     """
     engine, gpu = Derivation(arm), Derivation(devices or _no_exporter(arm))
-    wanted = signals or SIGNALS
+    wanted = [signal for signal in signals or MEASURED if signal not in REMEMBERED]
     found: list[Reading] = []
     quantiles: dict[str, list[tuple[str, float]]] = {}
     for signal in wanted:
@@ -109,7 +110,7 @@ def derive(
 
 def families_behind(signals: Collection[str]) -> frozenset[Family]:
     """Histograms whose buckets these signals need; all signals when there are none."""
-    wanted = signals or SIGNALS
+    wanted = signals or MEASURED
     return frozenset(_LATENCIES[_QUANTILES[s][0]] for s in wanted if s in _QUANTILES)
 
 

@@ -166,6 +166,13 @@ def throughput(window: ReplicaWindow) -> float | Fault:
     return _per_second(window, Counter.GENERATION_TOKENS)
 
 
+def generated(window: ReplicaWindow) -> float | Fault:
+    """Output tokens."""
+    if window.speculation is Speculation.LEGACY:
+        return _legacy_tokens()
+    return counter(Counter.GENERATION_TOKENS)(window)
+
+
 def running(window: ReplicaWindow) -> float | Fault:
     """Requests running at a time."""
     mean = gauge(Gauge.RUNNING)(window)

@@ -16,7 +16,7 @@ import yaml
 
 from specpilot.domain.policy import TelemetrySource
 from specpilot.domain.readings import Reading, Readings, UnknownReason
-from specpilot.domain.signals import SIGNALS
+from specpilot.domain.signals import MEASURED
 from specpilot.domain.targets import Replica
 from specpilot.telemetry import (
     AutoTelemetry,
@@ -225,10 +225,10 @@ def _told(reading: Reading) -> str:
 @pytest.mark.parametrize("names", [("a",), ("a", "b"), ("off",), ("pair",), LOADED])
 def test_every_signal_agrees(scene: Scene, names: tuple[str, ...]) -> None:
     prometheus, scrape = scene.both(*names)
-    assert set(prometheus) == set(scrape) == set(SIGNALS)
+    assert set(prometheus) == set(scrape) == set(MEASURED)
     apart = [
         f"{name}: {_told(prometheus[name])}, scraped {_told(scrape[name])}"
-        for name in SIGNALS
+        for name in MEASURED
         if not _agree(prometheus[name], scrape[name])
     ]
     assert not apart, "\n".join(apart)

@@ -10,9 +10,11 @@ import pytest
 from specpilot.domain.changes import ChangeKind, ChangeReason, Phase
 from specpilot.domain.lifecycle import Answer, Decision
 from specpilot.domain.policy import AlertRoute, Event, Mode, PolicyRef, Probe
+from specpilot.domain.rules import AtLeast, Rule, RuleSet
 from specpilot.domain.settings import Declared
 from specpilot.store import RuleOwner
 from tests.unit.controller.world import World
+from tests.unit.domain.builders import T0
 
 FLIP = ["Canary", "Analysing", "Promoting", "Watching", "Succeeded"]
 
@@ -226,6 +228,120 @@ def test_a_proposal_that_waits_is_withdrawn_when_the_rules_turn(tmp_path: Path) 
     world.telemetry.batch = 40
     world.run(20)
     world.telemetry.batch = 1
+    world.run(20)
+    first = world.changes()[0]
+    assert (first.phase, first.reason) == (Phase.ABORTED, ChangeReason.SUPERSEDED)
+
+
+def test_rules_see_the_target_and_the_time(world: World) -> None:
+    """At noon in UTC it is 13 o'clock in Berlin, in winter."""
+    rule = Rule(
+        name="a",
+        when="target.name == 'chat' && target.replicas == 3 && target.release == 32 && "
+        "target.labels.tier == 'gold' && time.hour == 13",
+        setting="off",
+    )
+    with world.store.begin() as unit:
+        unit.rules.apply(
+            namespace="local",
+            rule_set=RuleSet(name="hit-rate", rules=(rule,), time_zone="Europe/Berlin"),
+            owner=RuleOwner.FILE,
+            author="test",
+            source="test",
+            at=T0,
+        )
+    world.run(5)
+    assert world.status().desired == "off", world.status().verdict
+
+
+WINDOWS = Rule(
+    name="often-busy",
+    when="batch_size > 32",
+    until="batch_size < 24",
+    setting="off",
+    at_least=AtLeast(windows=3, of=4, each=timedelta(seconds=30)),
+)
+
+
+def test_a_waiting_rule_goes_on_waiting_under_another_leader(world: World) -> None:
+    with world.store.begin() as unit:
+        unit.rules.apply(
+            namespace="local",
+            rule_set=RuleSet(name="hit-rate", rules=(WINDOWS,)),
+            owner=RuleOwner.FILE,
+            author="test",
+            source="test",
+            at=T0,
+        )
+    world.telemetry.batch = 40
+    while world.clock.at < T0 + timedelta(seconds=80):
+        world.run(10)
+        world.telemetry.batch = 28  # between the thresholds: only memory keeps it true
+        world.boot()
+    assert "2 of 4 windows, 3 needed; stays true until" in world.status().verdict
+    assert world.changes() == []
+    world.run(15)
+    (change,) = world.changes()
+    assert "3 of 4 windows" in change.message
+
+
+EDITED = RuleSet(
+    name="hit-rate",
+    rules=(Rule(name="on-unless-very-busy", when="batch_size < 100", setting="ngram"),),
+)
+"""Asks for the opposite of what the first version asks for at a batch of 40."""
+
+
+def edit_the_rules(world: World) -> None:
+    with world.store.begin() as unit:
+        unit.rules.apply(
+            namespace="local",
+            rule_set=EDITED,
+            owner=RuleOwner.FILE,
+            author="test",
+            source="test",
+            at=world.clock.at,
+        )
+
+
+@pytest.mark.parametrize("kind", ["rule", "probe"])
+def test_rules_edited_in_mid_flip_wait_until_it_has_ended(tmp_path: Path, kind: str) -> None:
+    probe = Probe(every=timedelta(seconds=40), margin=0.05) if kind == "probe" else None
+    world = World(tmp_path, probe=probe)
+    world.telemetry.batch = 40
+    world.run(400, until=lambda: ended(world))
+    if kind == "probe":
+        world.telemetry.batch = 10  # no rule asks for anything: time for a probe
+        world.run(400, until=lambda: len(world.changes()) == 2)
+        first = world.changes()[1]
+        assert first.kind is ChangeKind.PROBE
+    else:
+        world.telemetry.batch = 1
+        world.run(100, until=lambda: len(world.changes()) == 2)
+        first = world.changes()[1]
+    edit_the_rules(world)
+    world.boot()  # a new leader knows no more than what is written
+    seen: set[tuple[int | None, bool]] = set()
+
+    def over() -> bool:
+        flip = world.changes()[1]
+        if not flip.phase.ended:
+            seen.add((world.status().rule_version, flip.phase.touches_replicas))
+        return flip.phase.ended
+
+    world.run(400, until=over)
+    assert seen == {(1, True)}, "the version that the flip began with, and no other"
+    assert world.changes()[1].id == first.id
+    assert world.changes()[1].rule == first.rule
+    world.run(10)
+    assert world.status().rule_version == 2, "and then the newest one"
+
+
+def test_a_proposal_that_waits_is_judged_by_the_newest_rules(tmp_path: Path) -> None:
+    world = World(tmp_path, mode=Mode.APPROVE)
+    world.telemetry.batch = 40
+    world.run(20)
+    edit_the_rules(world)
     world.run(20)
     first = world.changes()[0]
     assert (first.phase, first.reason) == (Phase.ABORTED, ChangeReason.SUPERSEDED)

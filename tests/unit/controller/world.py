@@ -175,6 +175,7 @@ class FakeFleet:
             halted=held,
             can_add_replica=len(live) > 1,
             engine_version="0.32.0",
+            labels={"tier": "gold"},
         )
 
     def carry_out(self, intent: Intent) -> None:
@@ -221,6 +222,8 @@ class FakeTelemetry:
     clock: WorldClock
     batch: float | None = 10.0
     tpot: dict[str, float] = field(default_factory=lambda: {"off": 0.02, "ngram": 0.02})
+    length: float = 2.5
+    """Acceptance length of whoever speculates, in every step."""
     silent: bool = False
     lag_s: float = 0.0
 
@@ -242,7 +245,10 @@ class FakeTelemetry:
             "tokens_per_second_per_request": 1 / speed,
         }  # fmt: skip
         if setting != "off":
-            values |= {"drafts": 1000.0, "mean_acceptance_length": 2.5}
+            values |= {
+                "drafts": 1000.0, "mean_acceptance_length": self.length,
+                "generated_tokens": 1000.0 * self.length,
+            }  # fmt: skip
         return Readings.of(
             Reading(signal=name, value=value, count=50.0, at=ask.end)
             for name, value in values.items()

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from specpilot.domain.conditions import Truth
+from specpilot.domain.context import TargetFacts
 from specpilot.domain.evaluation import CompiledRuleSet, Evaluation, RuleSetError
 from specpilot.domain.memory import Pending
 from specpilot.domain.readings import Readings
@@ -30,7 +31,12 @@ def evaluate(
 ) -> Evaluation:
     pending: dict[str, Pending] = dict(before.pending) if before else {}
     return RULES.evaluate(
-        known, active=NGRAM, parameters=overrides, pending=pending, now=at(second)
+        known,
+        active=NGRAM,
+        parameters=overrides,
+        pending=pending,
+        target=TargetFacts(),
+        now=at(second),
     )
 
 

@@ -67,6 +67,12 @@ def test_at_rest() -> None:
     assert state.progress_deadline_s == 600
 
 
+def test_labels_are_those_of_the_workload_and_not_of_its_pods() -> None:
+    state = observe(family(deployment(metadata={"labels": {"tier": "gold"}}), None, *pods()))
+    assert state.labels == {"tier": "gold"}
+    assert observe(family(deployment(), None, *pods())).labels == {}
+
+
 def test_a_held_canary() -> None:
     noted = annotations(NGRAM)
     managed = [

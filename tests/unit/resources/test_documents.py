@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from specpilot.domain.policy import DEFAULT_GUARDRAILS, Event, Mode, TelemetrySource
+from specpilot.domain.policy import DEFAULT_GUARDRAILS, CostPoint, Event, Mode, TelemetrySource
 from specpilot.domain.settings import OFF
 from specpilot.resources import (
     Document,
@@ -51,6 +51,29 @@ def test_examples_load(name: str) -> None:
         assert {r.setting for r in rules.rules} <= set(policy.settings)
         assert set(policy.parameters) <= set(rules.parameters)
         assert {a.channel for a in policy.alerts} <= channels
+
+
+def test_costs_are_stated_for_a_setting_at_any_batch_size_or_at_some() -> None:
+    stated = changed(POLICY, ("spec", "settings", 0, "costRatio"), 1.4)
+    both = changed(
+        stated,
+        ("spec", "settings", 1),
+        {
+            "name": "ngram",
+            "method": "ngram",
+            "numSpeculativeTokens": 4,
+            "costRatio": 1.1,
+            "costRatioByBatch": [{"batch": 64, "ratio": 1.3}],
+        },
+    )
+    policy = policy_from(read(changed(both, ("spec", "telemetry", "rememberFor"), "36h")))
+    assert policy.remember_for == timedelta(hours=36)
+    assert policy.cost_ratios == {
+        "eagle3": (CostPoint(ratio=1.4),),
+        "ngram": (CostPoint(batch=64, ratio=1.3), CostPoint(ratio=1.1)),
+    }
+    assert policy_from(read(POLICY)).cost_ratios == {}
+    assert policy_from(read(POLICY)).remember_for == timedelta(days=7)
 
 
 def test_the_policy_says_what_the_file_says() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpilot.domain.readings import Readings, UnknownReason
-from specpilot.domain.signals import POSITIONS, SIGNALS, position_signal
+from specpilot.domain.signals import MEASURED, POSITIONS, REMEMBERED, position_signal
 from specpilot.telemetry.derive import derive, families_behind, needs_devices
 from specpilot.telemetry.names import QUANTILES, SPECULATION, Counter, Family, Gauge
 from specpilot.telemetry.windows import Arm, Fault, Histogram, ReplicaWindow, Speculation
@@ -71,6 +71,7 @@ KNOWN = [
     Known("length is per draft of all replicas", BOTH, "mean_acceptance_length", 2.6),
     Known("a count is its own evidence", BOTH, "drafts", 2500, count=2500),
     Known("drafted tokens", BOTH, "draft_tokens", 10000),
+    Known("output tokens", BOTH, "generated_tokens", 6600, count=6600),
     Known("preemptions add up", BOTH, "preemptions", 2),
     Known("batch size is per replica", BOTH, "batch_size", 3.0, count=26),
     Known("queue depth is per replica", BOTH, "queue_depth", 1.0),
@@ -365,9 +366,13 @@ def test_unknown(case: Unknown) -> None:
     assert case.says in found.message
 
 
-def test_every_signal_of_the_catalogue_is_answered() -> None:
-    assert set(derive(ONE, ready=1)) == set(SIGNALS)
-    assert set(derive(arm(), ready=0)) == set(SIGNALS)
+def test_every_signal_that_is_measured_is_answered() -> None:
+    assert set(derive(ONE, ready=1)) == set(MEASURED)
+    assert set(derive(arm(), ready=0)) == set(MEASURED)
+
+
+def test_what_is_remembered_is_left_to_who_remembers() -> None:
+    assert set(derive(ONE, ready=1, signals=["batch_size", *REMEMBERED])) == {"batch_size"}
 
 
 def test_unknown_readings_keep_the_time_of_the_newest_sample() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specpilot.domain.readings import Readings, UnknownReason
-from specpilot.domain.signals import SIGNALS, Unit
+from specpilot.domain.signals import MEASURED, SIGNALS, Unit
 from specpilot.telemetry.derive import derive
 from specpilot.telemetry.reads import put_together
 from specpilot.telemetry.windows import Arm
@@ -25,7 +25,7 @@ SERIES: Pages = [(scrape.t, scrape.page) for scrape in recordings.series()]
 WHOLE = measured(SERIES)
 MOMENTARY = {"batch_size", "queue_depth", "kv_cache_usage", "tokens_per_second_per_request"}
 """What depends on when one looked; everything else is a difference of two totals."""
-COUNTED = set(SIGNALS) - MOMENTARY
+COUNTED = set(MEASURED) - MOMENTARY
 
 PAGES = [
     "0.32.0-ngram-repetitive-c16-after.prom",
@@ -41,7 +41,7 @@ HARD = settings(max_examples=60, deadline=None, report_multiple_bugs=False)
 
 
 def same(one: Readings, other: Readings, *, signals: set[str] | None = None) -> None:
-    for name in signals or set(SIGNALS):
+    for name in signals or set(MEASURED):
         a, b = one[name], other[name]
         assert a.reason == b.reason, f"{name}: {a} is not {b}"
         for got, want in ((a.value, b.value), (a.low, b.low), (a.high, b.high)):
@@ -192,7 +192,7 @@ RANGES: dict[Unit, tuple[float, float]] = {
 
 def sane(readings: Readings) -> None:
     """No value is one that its unit cannot have."""
-    assert set(readings) == set(SIGNALS)
+    assert set(readings) == set(MEASURED)
     for name, reading in readings.items():
         for number in (reading.value, reading.low, reading.high, reading.count):
             if number is None:

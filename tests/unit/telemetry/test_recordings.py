@@ -20,7 +20,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from specpilot.domain.readings import Readings, UnknownReason
-from specpilot.domain.signals import POSITIONS, SIGNALS, position_signal
+from specpilot.domain.signals import MEASURED, POSITIONS, position_signal
 from tests import recordings
 from tests.unit.telemetry.measuring import measured
 
@@ -32,7 +32,7 @@ RATES = {"acceptance_rate", "mean_acceptance_length"}
 DEEPER = AT - {position_signal(i) for i in range(DEPTH)}
 SHALLOW = AT - DEEPER
 SPECULATION = RATES | AT | {"drafts", "draft_tokens"}
-GPU = {name for name in SIGNALS if name.startswith("gpu_")}
+GPU = {name for name in MEASURED if name.startswith("gpu_")}
 PERCENTILES = (50, 90, 95, 99)
 TPOT_PERCENTILES = {f"tpot_p{q}" for q in PERCENTILES}
 LATENCIES = {
@@ -45,7 +45,7 @@ PER_REQUEST = "tokens_per_second_per_request"
 IDLE = LATENCIES | LENGTHS | {PER_REQUEST, "tokens_per_step", "prefix_cache_hit_rate"}
 """What has no value while nothing is asked of a server."""
 
-EXPORTED = set(SIGNALS) - GPU - {"replicas_ready"}
+EXPORTED = set(MEASURED) - GPU - {"replicas_ready"}
 
 NOT = UnknownReason.NOT_EXPORTED
 FEW = UnknownReason.TOO_FEW_SAMPLES
@@ -96,7 +96,7 @@ LOADS = [
         {
             NOT: GPU | TPOT_PERCENTILES | {"prefix_cache_hit_rate"},
             VAGUE: (SPECULATION - {"acceptance_rate"})
-            | {"tokens_per_second", PER_REQUEST, "tokens_per_step"},
+            | {"generated_tokens", "tokens_per_second", PER_REQUEST, "tokens_per_step"},
         },
         besides="0.8.5-ngram-v0-repetitive-c[24]",
     ),
@@ -106,7 +106,7 @@ LOADS = [
         {
             NOT: GPU | TPOT_PERCENTILES | {"prefix_cache_hit_rate"},
             VAGUE: (SPECULATION - {"acceptance_rate"})
-            | {"tokens_per_second", PER_REQUEST, "tokens_per_step"},
+            | {"generated_tokens", "tokens_per_second", PER_REQUEST, "tokens_per_step"},
             NAN: {"acceptance_rate"},
         },
     ),
@@ -147,7 +147,7 @@ BY_STEM = {load.stem: load for load in recordings.loads()}
 
 def judge(readings: Readings, row: Row) -> None:
     """Exactly the signals of the row are unknown, for exactly its reasons, in words."""
-    assert set(readings) == set(SIGNALS)
+    assert set(readings) == set(MEASURED)
     found: dict[UnknownReason, set[str]] = defaultdict(set)
     for name, reading in readings.items():
         if reading.reason is not None:
@@ -254,6 +254,7 @@ def test_windows_of_the_series(length: int) -> None:
 def agree_with_the_load_generator(readings: Readings, result: Mapping[str, float]) -> None:
     """What it sent and what came back; every number it noted is used."""
     seconds = result["secs"]
+    assert readings.value("generated_tokens") == result["gen_metric"]
     assert readings.value("tokens_per_second") == result["gen_metric"] / seconds
     assert readings.value("requests_per_second") == result["n"] / seconds
     assert readings.value("tokens_per_step") == result["gen_metric"] / result["steps"]
@@ -359,6 +360,7 @@ def expected(pages: Sequence[tuple[float, bytes]]) -> dict[str, float]:
         "kv_cache_usage": mean("kv_cache_usage_perc", "gpu_cache_usage_perc"),
         "preemptions": grew("num_preemptions_total"),
         "requests_per_second": grew("request_success_total") / seconds,
+        "generated_tokens": grew("generation_tokens_total"),
         "tokens_per_second": grew("generation_tokens_total") / seconds,
     }
     if want["batch_size"] > 0:

@@ -154,6 +154,7 @@ class DeploymentFleet:
             halted=halted,
             can_add_replica=self._can_add(deployment),
             engine_version=version,
+            labels=deployment["metadata"].get("labels") or {},
             progress_deadline_s=progress_deadline_s(deployment),
         )
 

@@ -157,6 +157,7 @@ class GroupSupervisor:
                 # One of several may be missing while it is replaced; the only one may not.
                 can_add_replica=spec.surge or spec.replicas > 1,
                 engine_version=self._engine_version(),
+                labels=spec.labels,
                 progress_deadline_s=spec.start_timeout,
             )
 

@@ -79,6 +79,7 @@ class LocalGroup:
         stop_grace: Seconds between SIGTERM and SIGKILL.
         drain: Seconds that requests in flight may take to finish before a server is stopped.
         health_path: Path that answers 200 when a server can serve.
+        labels: Labels that rules can ask for as `target.labels`.
         engine_version: Version of the engine; "" means ask `GET /version` of a running server.
         initial: What the servers run when the group is started for the first time.
         surge: Start the new server beside the old one. The machine must have room for one more.
@@ -102,6 +103,7 @@ class LocalGroup:
     stop_grace: float = 30.0
     drain: float = 60.0
     health_path: str = "/health"
+    labels: Mapping[str, str] = field(default_factory=dict)
     engine_version: str = ""
     initial: Declared = field(default_factory=Declared)
     surge: bool = False

@@ -1,0 +1,1 @@
+"""How the shipped rule packs, and simpler rules, judge published cases of speculative decoding."""

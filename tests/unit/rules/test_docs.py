@@ -1,0 +1,42 @@
+"""The pages on lint and on test tables say what the program does."""
+
+import re
+from pathlib import Path
+
+from specpilot.domain.buckets import DEFAULT_BOUNDS
+from specpilot.domain.evaluation import CompiledRuleSet
+from specpilot.domain.linting import SEVERITY
+from specpilot.domain.rule_tables import run
+from specpilot.resources.packs import pack
+from specpilot.resources.rule_table import load_tables, tables_for
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def test_every_code_stands_in_the_table_with_its_severity() -> None:
+    rows = re.findall(r"^\| (SP\d+) \| (\w+) \|", page("rules-lint.md"), re.MULTILINE)
+    assert dict(rows) == {str(code): str(severity) for code, severity in SEVERITY.items()}
+
+
+def test_the_bounds_of_the_page_are_those_that_lint_uses() -> None:
+    rows = dict(
+        re.findall(r"^\| (`[a-z].*_p\*`) \| ([\d. ]+) \|$", page("rules-lint.md"), re.MULTILINE)
+    )
+    found = {
+        family: tuple(float(bound) for bound in bounds.split())
+        for names, bounds in rows.items()
+        for family in re.findall(r"`(\w+)_p\*`", names)
+    }
+    assert found == DEFAULT_BOUNDS
+
+
+def test_the_example_of_a_test_table_passes() -> None:
+    (example,) = re.findall(r"```yaml\n(.*?)```", page("rules-tests.md"), re.DOTALL)
+    rule_set = pack("hit-rate")
+    (table,) = tables_for(load_tables(example, source="docs"), rule_set=rule_set, source="docs")
+    results = list(run(table, rules=CompiledRuleSet(rule_set)))
+    assert [r.faults for r in results] == [()] * 4
