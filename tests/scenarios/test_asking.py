@@ -227,4 +227,6 @@ def test_off_is_not_for_ever(serving: Serving) -> None:
     assert str(change.rule) == ""
     won = next(r for r in serving.installation.records(change.id) if r.draft.action == "Promoting")
     assert won.draft.reason == ChangeReason.PROBE_WON
-    assert {e["arm"] for e in won.draft.evidence} == {"canary", "control"}
+    assert {e["arm"] for e in won.draft.evidence if e["arm"]} == {"canary", "control"}
+    (cost,) = [e for e in won.draft.evidence if e["signal"] == "cost_ratio"]
+    assert cost["value"] is None or cost["value"] > 0, "what was learned is on record"

@@ -11,7 +11,7 @@ from specpilot.cli.main import app
 from specpilot.controller.applying import apply_documents
 from specpilot.domain.changes import Extent
 from specpilot.domain.settings import Declared, canonical_json
-from specpilot.domain.signals import MEASURED
+from specpilot.domain.signals import SIGNALS
 from specpilot.domain.targets import TargetRef
 from specpilot.fleets.local import running as seen_from_outside
 from specpilot.resources import load
@@ -105,7 +105,7 @@ def test_a_canary_and_its_control_are_measured_apart(state):
     assert set(arms) == {"ngram", "off"}
     for arm in arms.values():
         assert (arm["ready"], arm["replicas"]) == (1, 1)
-        assert list(arm["signals"]) == list(MEASURED)
+        assert list(arm["signals"]) == list(SIGNALS)
         assert arm["signals"]["replicas_ready"]["value"] == 1
     speculating, plain = arms["ngram"]["signals"], arms["off"]["signals"]
     assert speculating["drafts"]["value"] > 0

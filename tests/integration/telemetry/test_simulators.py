@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from specpilot.domain.readings import Readings, UnknownReason
+from specpilot.domain.signals import MEASURED, POSITIONS, position_signal
 from specpilot.telemetry import ScrapeTelemetry
 from tests.cluster.waiting import wait_for
 from tests.integration.telemetry.simulators import NGRAM, Simulator, healthy, start
@@ -61,8 +62,11 @@ def test_two_speculating_replicas(starter: Starter) -> None:
     assert p50.low is not None
     assert p50.value is not None
     assert p50.low <= p50.value
-    unknown = [r.signal for r in readings.values() if not r.known]
-    assert unknown == ["tokens_per_second_per_request"], "nothing ran at the two moments"
+    unknown = {r.signal for r in readings.values() if not r.known}
+    deeper = {position_signal(index) for index in range(4, POSITIONS)}
+    gpu = {name for name in MEASURED if name.startswith("gpu_")}
+    assert unknown - deeper - gpu == {"tokens_per_second_per_request"}, "nothing ran at either end"
+    assert unknown >= deeper | gpu
 
 
 def test_an_idle_speculating_replica(starter: Starter) -> None:
@@ -120,7 +124,10 @@ def test_v0_is_not_believed(starter: Starter) -> None:
 
     wait_for(reported, deadline=60, describe="the V0 speculation series")
     readings, _ = _measure(simulator, prompts=PROMPTS)
-    assert readings["acceptance_rate"].reason is UnknownReason.AMBIGUOUS
+    for signal in ("mean_acceptance_length", "drafts", "acceptance_rate_pos_0"):
+        assert readings[signal].reason is UnknownReason.AMBIGUOUS
+    assert "since its start" in readings["acceptance_rate"].message, "its gauge, not its counters"
+    assert 0.0 <= (readings.value("acceptance_rate") or 0.0) <= 1.0
     assert readings["tokens_per_second"].reason is UnknownReason.AMBIGUOUS
     assert readings["e2e_mean"].count == 6
 
