@@ -15,6 +15,7 @@ from specpilot.domain.ports import FleetError
 from specpilot.fleets.local import LocalGroupError
 from specpilot.resources import ResourceError
 from specpilot.store import StoreError
+from specpilot.telemetry.connection import PrometheusError
 
 app = typer.Typer(
     name="specpilot",
@@ -37,7 +38,15 @@ app.add_typer(audit.app, name="audit")
 app.command("demo")(demo.demo)
 app.command("demo-vllm")(demo_vllm.demo_vllm)
 
-EXPECTED = (ResourceError, RuleSetError, StoreError, LocalGroupError, FleetError, OSError)
+EXPECTED = (
+    ResourceError,
+    RuleSetError,
+    StoreError,
+    LocalGroupError,
+    FleetError,
+    PrometheusError,
+    OSError,
+)
 """Errors whose message is all that a user needs."""
 
 

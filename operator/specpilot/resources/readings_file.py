@@ -220,7 +220,7 @@ class _Cells:
         if column in SIGNALS:
             self._readings[column] = _reading(column, cell)
         elif column == TIME:
-            self.time = _instant(cell)
+            self.time = read_instant(cell)
         elif column.startswith("params."):
             self._parameters[column.removeprefix("params.")] = _number(cell)
         elif column.startswith(_LABEL):
@@ -309,7 +309,12 @@ def _labels(cell: object) -> Mapping[str, str]:
     raise ValueError("write an object of texts, or a column target.labels.NAME for each")
 
 
-def _instant(cell: object) -> datetime:
+def read_instant(cell: object) -> datetime:
+    """Read a time with its zone, or Unix seconds.
+
+    Raises:
+        ValueError: It is none; the message says what to write.
+    """
     text = cell.strip() if isinstance(cell, str) else cell
     found: datetime | None = None
     try:

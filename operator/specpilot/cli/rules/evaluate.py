@@ -3,17 +3,13 @@
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
 
-from specpilot.cli.rules.source import STDIN, Database, RuleSetArgument, resolve
+from specpilot.cli.rules.source import STDIN, Database, RuleSetArgument, lines_of, resolve
 from specpilot.cli.state import StateDir
 from specpilot.domain.outcomes import Outcome, RowVerdict
-from specpilot.resources import Fault, ResourceError
 from specpilot.resources.readings_file import read_rows
 from specpilot.resources.row_verdicts import RowJudge
 
@@ -53,7 +49,7 @@ def evaluate(
     judge = RowJudge(rules)
     write = _json_line if as_json else _line
     counts: Counter[RowVerdict] = Counter()
-    with _lines(readings) as lines:
+    with lines_of(readings) as lines:
         for row in read_rows(lines, rule_set=rules, source=readings):
             got = judge.judge(row)
             counts[got.verdict] += 1
@@ -67,23 +63,6 @@ def evaluate(
     if not as_json:
         said = ", ".join(f"{counts[v]} {v}" for v in RowVerdict)
         print(f"{counts.total()} rows: {said}", file=sys.stderr)
-
-
-@contextmanager
-def _lines(path: str) -> Iterator[Iterator[str]]:
-    if path == STDIN:
-        yield _decoded(sys.stdin, path)
-        return
-    with Path(path).open(encoding="utf-8-sig", newline="") as file:
-        yield _decoded(file, path)
-
-
-def _decoded(file: TextIO, path: str) -> Iterator[str]:
-    try:
-        yield from file
-    except UnicodeDecodeError as error:
-        message = f"it is not UTF-8 ({error.reason}); save it as UTF-8 text"
-        raise ResourceError(Fault(where=path, field="", message=message)) from None
 
 
 def _json_line(_number: int, got: Outcome) -> str:

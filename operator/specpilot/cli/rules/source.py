@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -142,6 +142,29 @@ def read_text(path: Path | str) -> str:
     except UnicodeDecodeError as error:
         message = f"byte {error.start} is not UTF-8; save it as UTF-8 text"
         raise ResourceError(Fault(where=str(path), field="", message=message)) from None
+
+
+@contextmanager
+def lines_of(path: str) -> Iterator[Iterator[str]]:
+    """Open a file as lines of UTF-8, read as they are needed; `-` is standard input.
+
+    Raises:
+        ResourceError: A line is not UTF-8.
+        OSError: It cannot be read.
+    """
+    if path == STDIN:
+        yield _decoded(sys.stdin, path)
+        return
+    with Path(path).open(encoding="utf-8-sig", newline="") as file:
+        yield _decoded(file, path)
+
+
+def _decoded(file: TextIO, path: str) -> Iterator[str]:
+    try:
+        yield from file
+    except UnicodeDecodeError as error:
+        message = f"it is not UTF-8 ({error.reason}); save it as UTF-8 text"
+        raise ResourceError(Fault(where=path, field="", message=message)) from None
 
 
 def _of_file(word: str) -> Found:

@@ -1,0 +1,269 @@
+"""`specpilot rules replay`: what a rule set would have done."""
+
+import io
+import json
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from specpilot.cli import live, prometheus, recordings
+from specpilot.cli.operator import IN_CLUSTER
+from specpilot.cli.rules import replay_series as series_of
+from specpilot.cli.rules.replay_story import signals_to_fetch, story, with_all_parameters
+from specpilot.cli.rules.replay_view import Story, plain, view
+from specpilot.cli.rules.source import STDIN, Database, RuleSetArgument, read_text, resolve
+from specpilot.cli.state import StateDir
+from specpilot.domain.policy import Policy
+from specpilot.fleets.kubernetes import FIELD_MANAGER, connect
+from specpilot.resources import Fault, ResourceError, load, policy_from
+from specpilot.resources.quantities import parse_duration
+from specpilot.telemetry.connection import PrometheusServer
+from specpilot.telemetry.past import PrometheusPast
+
+_WINDOW = timedelta(minutes=5)
+_PICTURE_WIDTH = 120
+
+
+def replay(
+    *,
+    rule_set: RuleSetArgument,
+    state: StateDir,
+    database: Database = "",
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="Begin here: a time with its zone, Unix seconds, or how long before the end "
+            "(24h). Needed with Prometheus.",
+        ),
+    ] = "",
+    end: Annotated[
+        str, typer.Option("--to", help="End here; the end of the series, or now, by default.")
+    ] = "",
+    readings: Annotated[
+        str,
+        typer.Option(
+            "--readings",
+            metavar="FILE",
+            help="Replay recorded readings: CSV or JSON lines as for `rules evaluate`, with a "
+            "column time; - is stdin.",
+        ),
+    ] = "",
+    recording: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--recording", help="Replay saved /metrics pages of one replica: a folder, or files."
+        ),
+    ] = None,
+    interval: Annotated[
+        float | None, typer.Option(help="Seconds between saved pages, in the order of their names.")
+    ] = None,
+    mtime: Annotated[
+        bool, typer.Option("--mtime", help="Saved pages were scraped when they were written.")
+    ] = False,
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy",
+            "-p",
+            help="Settings, parameters, limits, window and freeze windows of this policy: its "
+            "name, or a file that holds it. Needed with Prometheus.",
+        ),
+    ] = "",
+    namespace: Annotated[
+        str,
+        typer.Option(
+            "--namespace", "-n", help="The policy is in this namespace of the cluster, not here."
+        ),
+    ] = "",
+    compare: Annotated[
+        str, typer.Option("--compare", metavar="RULESET", help="Another rule set beside it.")
+    ] = "",
+    ran: Annotated[
+        str,
+        typer.Option(
+            "--ran",
+            metavar="SETTING",
+            help="What really ran, where the series does not say. By default off, or the policy's "
+            "first setting that speculates, judged by whether drafts were seen.",
+        ),
+    ] = "",
+    step: Annotated[
+        str, typer.Option("--step", help="Time between two looks at pages or at Prometheus.")
+    ] = "60s",
+    window: Annotated[
+        str,
+        typer.Option(
+            "--window",
+            help="Window of every signal made of pages or from Prometheus.",
+            show_default="the policy's, or 5m",
+        ),
+    ] = "",
+    pods: Annotated[
+        str,
+        typer.Option(
+            "--pods",
+            metavar="REGEX",
+            help="Names of the target's pods in Prometheus. Replicas of the past are not known "
+            "from Kubernetes: they are the pods of the policy's namespace whose names begin with "
+            "the target's.",
+            show_default="the target's name and the two endings of a Deployment's pods",
+        ),
+    ] = "",
+    prometheus_url: Annotated[
+        str,
+        typer.Option(
+            envvar="SPECPILOT_PROMETHEUS_URL",
+            help="Replay the history of this Prometheus, Thanos, Mimir or VictoriaMetrics.",
+        ),
+    ] = "",
+    prometheus_bearer_token_file: prometheus.BearerTokenFile = None,
+    prometheus_username: prometheus.Username = "",
+    prometheus_password_file: prometheus.PasswordFile = None,
+    prometheus_ca_file: prometheus.CaFile = None,
+    prometheus_cert_file: prometheus.CertFile = None,
+    prometheus_key_file: prometheus.KeyFile = None,
+    prometheus_insecure_skip_verify: prometheus.Insecure = False,
+    prometheus_headers: prometheus.Headers = "",
+    prometheus_header_files: prometheus.HeaderFiles = "",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="PATH", help="Write the picture as SVG too.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="PATH", help="Write the picture as HTML too.")
+    ] = None,
+) -> None:
+    """Replay a stretch of the past: the flips a rule set would have made, and those held back.
+
+    Of a file: `specpilot rules replay hit-rate --readings day.csv`. Of saved pages: `--recording
+    FOLDER`. Else of Prometheus: `--policy chat -n prod --prometheus-url URL --from 24h`. A flip is
+    taken to succeed at once; readings stay those of what really ran, and it is said where.
+    """
+    if [rule_set, compare, readings].count(STDIN) > 1:
+        raise typer.BadParameter("only one of RULESET, --compare and --readings can be stdin")
+    if readings and recording:
+        raise typer.BadParameter("give one of --readings and --recording", param_hint="--readings")
+    words = [rule_set, *([compare] if compare else [])]
+    found = [resolve(word, state=state, database=database) for word in words]
+    given = _policy(policy, namespace, state=state) if policy else None
+    span = _duration(window, option="--window") if window else given.window if given else _WINDOW
+    every = _duration(step, option="--step")
+    since, until = series_of.bound(start, option="--from"), series_of.bound(end, option="--to")
+    if readings:
+        series = series_of.of_rows(
+            readings, rule_set=with_all_parameters(found), start=since, end=until
+        )
+    elif recording:
+        timing = recordings.Timing(interval_s=interval, mtime=mtime)
+        pages = recordings.load(recording, timing)
+        for warning in recordings.warnings(pages):
+            print(f"warning: {warning}", file=sys.stderr)
+        series = series_of.of_pages(pages, window=span, step=every, start=since, end=until)
+    else:
+        server = prometheus.prometheus_server(
+            url=prometheus_url,
+            bearer_token_file=prometheus_bearer_token_file,
+            username=prometheus_username,
+            password_file=prometheus_password_file,
+            ca_file=prometheus_ca_file,
+            cert_file=prometheus_cert_file,
+            key_file=prometheus_key_file,
+            insecure_skip_verify=prometheus_insecure_skip_verify,
+            headers=prometheus_headers,
+            header_files=prometheus_header_files,
+        )
+        past = _past(
+            given, server, window=span, step=every, signals=signals_to_fetch(found), pods=pods
+        )
+        if since is None:
+            raise typer.BadParameter("say where to begin, such as --from 24h", param_hint="--from")
+        series = series_of.of_prometheus(past, start=since, end=until)
+    _show(story(series, found, policy=given, ran=ran), as_json=as_json, svg=svg, html=html)
+
+
+def _duration(text: str, *, option: str) -> timedelta:
+    try:
+        found = parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r}: {error}", param_hint=option) from None
+    if not found:
+        raise typer.BadParameter("write a duration above 0", param_hint=option)
+    return found
+
+
+def _policy(word: str, namespace: str, *, state: Path) -> Policy:
+    """A policy by name, here or in a cluster, or out of a file."""
+    path = Path(word)
+    if path.suffix in {".yaml", ".yml", ".json"} or word == STDIN:
+        documents = load(read_text(path), source=word)
+        policies = [d for d in documents if d.kind == "SpeculationPolicy"]
+        if len(policies) != 1:
+            message = f"it holds {len(policies)} SpeculationPolicies; a replay is for one"
+            raise ResourceError(Fault(where=word, field="", message=message))
+        return policy_from(policies[0], namespace=namespace)
+    if not namespace:
+        return live.on_this_machine(word, state)[0]
+    api = connect(in_cluster=IN_CLUSTER.exists(), field_manager=FIELD_MANAGER)
+    try:
+        return live.in_a_cluster(word, namespace, api)[0]
+    finally:
+        api.close()
+
+
+def _past(
+    policy: Policy | None,
+    server: PrometheusServer | None,
+    *,
+    window: timedelta,
+    step: timedelta,
+    signals: frozenset[str],
+    pods: str,
+) -> PrometheusPast:
+    if server is None:
+        raise typer.BadParameter(
+            "say what to replay: --readings FILE, --recording FOLDER, or --prometheus-url URL with "
+            "--policy and --from",
+            param_hint="--readings",
+        )
+    if policy is None:
+        raise typer.BadParameter(
+            "Prometheus is asked about a policy's target; name the policy", param_hint="--policy"
+        )
+    if policy.target.kind == "Local":
+        raise typer.BadParameter(
+            f"{policy.ref} steers processes of this machine, and Prometheus is asked about pods; "
+            "give a policy of a cluster, or --readings or --recording",
+            param_hint="--policy",
+        )
+    return PrometheusPast(
+        server=server,
+        target=policy.target,
+        window=window,
+        step=step,
+        warm_up=policy.warm_up,
+        signals=signals,
+        pods=pods,
+    )
+
+
+def _show(told: Story, *, as_json: bool, svg: Path | None, html: Path | None) -> None:
+    title = f"specpilot rules replay, {told.source}"
+    if svg is not None or html is not None:
+        page = Console(
+            record=True, width=_PICTURE_WIDTH, file=io.StringIO(), color_system="truecolor"
+        )
+        page.print(view(told, width=_PICTURE_WIDTH))
+        if svg is not None:
+            svg.write_text(page.export_svg(title=title, clear=False), encoding="utf-8")
+        if html is not None:
+            html.write_text(page.export_html(clear=False), encoding="utf-8")
+    if as_json:
+        print(json.dumps(plain(told), indent=2, ensure_ascii=False, allow_nan=False))
+        return
+    console = Console()
+    console.print(view(told, width=console.width))

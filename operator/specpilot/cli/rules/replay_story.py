@@ -1,0 +1,140 @@
+"""From a series and rule sets to replays, with what a reader must know to judge them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+
+import typer
+
+from specpilot.cli.rules.replay_series import Series, with_what_ran
+from specpilot.cli.rules.replay_view import Shown, Story, what_ran
+from specpilot.cli.rules.source import Found
+from specpilot.controller.replay_summary import summed_up
+from specpilot.controller.replaying import TELLS, Moment, Replay
+from specpilot.domain.evaluation import CompiledRuleSet
+from specpilot.domain.policy import Policy, PolicyRef
+from specpilot.domain.rules import RuleSet, RuleSetVersion
+from specpilot.domain.settings import OFF, OFF_NAME, SPECULATING, Setting
+from specpilot.domain.signals import REMEMBERED
+from specpilot.domain.targets import TargetRef
+
+
+def named_signals(found: Sequence[Found]) -> frozenset[str]:
+    """The signals that the rules name."""
+    return frozenset(s for f in found for s in CompiledRuleSet(f.rule_set).signals)
+
+
+def signals_to_fetch(found: Sequence[Found]) -> frozenset[str]:
+    """Those, and what tells whether speculation ran; without what telemetry does not answer."""
+    return (named_signals(found) | TELLS) - REMEMBERED
+
+
+def with_all_parameters(found: Sequence[Found]) -> RuleSet:
+    """A rule set with the parameters of all, for the columns that a file may have."""
+    parameters = {k: v for f in found for k, v in f.rule_set.parameters.items()}
+    return replace(found[0].rule_set, parameters=parameters)
+
+
+def story(series: Series, found: Sequence[Found], *, policy: Policy | None, ran: str = "") -> Story:
+    """Take each rule set through the series.
+
+    Args:
+        series: The past.
+        found: One rule set, or two to compare.
+        policy: Whose settings, parameters and limits; None takes the names that the series and
+            the rules use, and default limits.
+        ran: The setting that really ran, where the series does not say; "" judges by what it has.
+
+    Raises:
+        BadParameter: Which setting ran is not known, or is none of the policy's.
+        RuleSetError: A rule set cannot be used.
+    """
+    used = policy or _nameless(found, [*(m.ran for m in series.moments), ran])
+    notes = [series.failed] if series.failed else []
+    if ran and ran not in used.settings:
+        known = ", ".join(used.settings)
+        raise typer.BadParameter(
+            f"the policy has no setting {ran} (it has {known})", param_hint="--ran"
+        )
+    if not series.dated:
+        notes.append("pages do not say the date: the time of day and freeze windows are left out")
+    if not series.counts_drafts and any(r.min_drafts for f in found for r in f.rule_set.rules):
+        notes.append("there is no column drafts: minDrafts of the rules is taken as met")
+    notes += _missing(series, found, used)
+    moments = with_what_ran(series.moments, used, ran=ran)
+    first = next(m.ran for m in moments if m.ran)
+    shown = []
+    for each in found:
+        version = _version(each, counts_drafts=series.counts_drafts)
+        one = Replay(version, used, names_only=policy is None)
+        begun = one.begin(first)
+        shown.append(Shown(label=each.label, replayed=summed_up(one.steps(moments, begun))))
+    if any(s.counterfactual for each in shown for s in each.replayed.stretches):
+        notes.append(
+            "counterfactual: while the simulated setting differs from what ran, readings are of "
+            "what ran; what load and latency would have been is not known"
+        )
+    return Story(
+        source=series.source,
+        policy=str(policy.ref) if policy else "",
+        ran=what_ran(moments, first=first),
+        shown=tuple(shown),
+        notes=tuple(notes),
+        dated=series.dated,
+    )
+
+
+def _version(found: Found, *, counts_drafts: bool) -> RuleSetVersion:
+    rules = found.rule_set
+    if not counts_drafts:
+        rules = replace(rules, rules=tuple(replace(r, min_drafts=0) for r in rules.rules))
+    if found.version is not None:
+        return replace(found.version, rule_set=rules)
+    return RuleSetVersion(
+        namespace="",
+        version=0,
+        rule_set=rules,
+        content_hash=rules.content_hash(),
+        author="",
+        source=found.label,
+    )
+
+
+def _nameless(found: Sequence[Found], ran: Sequence[str]) -> Policy:
+    """A policy with the default limits and the names that the series and the rules use."""
+    asked = [r.setting for f in found for r in f.rule_set.rules if r.setting != SPECULATING]
+    names = [n for n in dict.fromkeys([*ran, *asked]) if n not in {"", OFF_NAME}] or [SPECULATING]
+    return Policy(
+        ref=PolicyRef(namespace="", name="replay", uid="replay"),
+        target=TargetRef(kind="", namespace="", name=""),
+        rule_set=found[0].rule_set.name,
+        settings={OFF_NAME: OFF} | {name: Setting(name=name, method=name) for name in names},
+    )
+
+
+def _missing(series: Series, found: Sequence[Found], policy: Policy) -> Iterator[str]:
+    """What the rules ask for that the policy or the series does not have."""
+    for each in found:
+        asked = dict.fromkeys(r.setting for r in each.rule_set.rules if r.setting != SPECULATING)
+        yield from (
+            f"{each.label} asks for {name}, which {policy.ref} has not: it is never taken"
+            for name in asked
+            if name not in policy.settings
+        )
+    stated = {"cost_ratio"} if policy.cost_ratios else set()
+    for name in sorted(named_signals(found) - stated):
+        if not any(m.readings[name].known for m in series.moments):
+            reading = series.moments[-1].readings[name]
+            yield f"{name} is Unknown at every moment: {reading.message or reading.reason}"
+    if (gaps := _gaps(series.moments, found)) > 0:
+        yield (
+            f"{gaps} gaps between moments are longer than the grace of a rule: what had been held "
+            "began anew (set `grace`, or a shorter --step)"
+        )
+
+
+def _gaps(moments: Sequence[Moment], found: Sequence[Found]) -> int:
+    waiting = [r for f in found for r in f.rule_set.rules if r.hold or r.at_least is not None]
+    grace = min((r.grace for r in waiting), default=timedelta.max)
+    return sum(b.at - a.at > grace for a, b in pairwise(moments))

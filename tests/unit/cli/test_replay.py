@@ -1,0 +1,308 @@
+"""`specpilot rules replay`: of a readings file and of saved pages."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from specpilot.cli.main import EXPECTED, app
+from tests import recordings
+
+RULES = """\
+apiVersion: specpilot.io/v1alpha1
+kind: RuleSet
+metadata: {name: chat}
+spec:
+  rules:
+    - {name: off-when-busy, when: batch_size > 32, for: 2m, setting: "off"}
+    - {name: on-when-quiet, when: batch_size < 4, setting: speculating}
+"""
+
+EAGER = RULES.replace("for: 2m, ", "").replace("name: chat", "name: eager")
+
+POLICY = """\
+apiVersion: specpilot.io/v1alpha1
+kind: SpeculationPolicy
+metadata: {name: chat, namespace: prod}
+spec:
+  target: {kind: Deployment, name: chat}
+  settings:
+    - {name: ngram, method: ngram, numSpeculativeTokens: 4}
+  rules: {ruleSet: chat}
+  limits: {cooldown: 30m, flipsPerHour: 1}
+"""
+
+# A minute a row: busy for five, then quiet.
+ROWS = [(f"2026-01-05T08:{m:02}:00Z", 40 if m < 5 else 2) for m in range(45)]
+
+
+def csv(rows: Sequence[tuple[str, object]] = ROWS, *, setting: str = "eagle3") -> str:
+    lines = [f"{at},{batch},{setting}" for at, batch in rows]
+    return "\n".join(["time,batch_size,setting.name", *lines, ""])
+
+
+class Run:
+    """Types `specpilot rules replay` in a directory of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._runner = CliRunner()
+        for name, text in (("chat", RULES), ("eager", EAGER), ("policy", POLICY)):
+            (directory / f"{name}.yaml").write_text(text, encoding="utf-8")
+
+    def raw(self, *words: str, stdin: str = "") -> Result:
+        env = {
+            "SPECPILOT_STATE": str(self.directory / "state"),
+            "SPECPILOT_DATABASE_URL": "",
+            "SPECPILOT_PROMETHEUS_URL": "",
+            "COLUMNS": "200",
+        }
+        return self._runner.invoke(app, ["rules", "replay", *words], input=stdin, env=env)
+
+    def __call__(self, *words: str, stdin: str = "") -> str:
+        result = self.raw(*words, stdin=stdin)
+        assert result.exit_code == 0, result.output + repr(result.exception)
+        return result.stdout
+
+    def json(self, *words: str, stdin: str = "") -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self(*words, "--json", stdin=stdin))
+        return found
+
+    def refused(self, *words: str, stdin: str = "") -> str:
+        result = self.raw(*words, stdin=stdin)
+        if isinstance(result.exception, EXPECTED):
+            return str(result.exception)
+        assert result.exit_code == 2, result.output + repr(result.exception)
+        return " ".join(result.output.replace("│", " ").split())
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    return Run(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = recordings.unpack(tmp_path_factory.mktemp("pages"), f"{recordings.SERIES}/*")
+    return str(folder / recordings.SERIES)
+
+
+def flips(replay: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [(f["at"][11:16], f["from"], f["to"]) for f in replay["flips"]]
+
+
+# --- readings files
+
+
+def test_a_file_of_readings(run: Run) -> None:
+    found = run.json("chat.yaml", "--readings", "-", stdin=csv())
+    (replay,) = found["replays"]
+    assert (found["from"], found["to"]) == (
+        "2026-01-05T08:00:00+00:00",
+        "2026-01-05T08:44:00+00:00",
+    )
+    assert replay["rule_set"] == "chat.yaml"
+    assert flips(replay) == [("08:02", "eagle3", "off"), ("08:12", "off", "eagle3")]
+    assert replay["flips"][0]["evidence"] == [
+        {"signal": "batch_size", "value": 40, "comparison": ">", "threshold": 32, "reason": None}
+    ]
+    assert [f["readings_of"] for f in replay["flips"]] == [None, "eagle3"]
+    (held,) = replay["held_back"]
+    assert (held["gate"], held["times"], held["to"]) == ("Cooldown", 7, "eagle3")
+    assert replay["seconds"] == {"eagle3": 2 * 60 + 32 * 60, "off": 600}
+    assert [s["counterfactual"] for s in replay["stretches"]] == [False, True, False]
+    assert any("counterfactual" in note for note in found["notes"])
+
+
+def test_json_lines_are_read_too(run: Run) -> None:
+    lines = "".join(
+        json.dumps({"time": at, "batch_size": batch, "setting.name": "eagle3"}) + "\n"
+        for at, batch in ROWS
+    )
+    (replay,) = run.json("chat.yaml", "--readings", "-", stdin=lines)["replays"]
+    assert len(replay["flips"]) == 2
+
+
+def test_limits_and_settings_are_those_of_the_policy(run: Run) -> None:
+    told = csv(setting="ngram")
+    found = run.json("chat.yaml", "--readings", "-", "--policy", "policy.yaml", stdin=told)
+    (replay,) = found["replays"]
+    assert found["policy"] == "prod/chat"
+    assert flips(replay) == [("08:02", "ngram", "off")]
+    gates = [h["gate"] for h in replay["held_back"]]
+    assert gates == ["Cooldown", "BudgetSpent"], "30 minutes, then one flip an hour"
+
+
+def test_two_rule_sets_side_by_side(run: Run) -> None:
+    words = ("chat.yaml", "--readings", "-", "--compare", "eager.yaml")
+    one, other = run.json(*words, stdin=csv())["replays"]
+    assert (one["rule_set"], other["rule_set"]) == ("chat.yaml", "eager.yaml")
+    assert [f["at"][11:16] for f in (one["flips"][0], other["flips"][0])] == ["08:02", "08:00"]
+    shown = run(*words, stdin=csv())
+    assert [line.split()[0] for line in shown.splitlines() if "█" in line][:3] == [
+        "really",
+        "chat.yaml",
+        "eager.yaml",
+    ]
+
+
+def test_a_person_sees_bands_flips_and_what_was_held_back(run: Run) -> None:
+    shown = run("chat.yaml", "--readings", "-", stdin=csv())
+    assert "chat.yaml: 2 flips, 1 proposal held back; eagle3 0:34:00, off 0:10:00" in shown
+    band = next(line for line in shown.splitlines() if line.startswith("chat.yaml "))
+    assert band.index("█") < band.index("░") < band.rindex("█")
+    below = shown.splitlines()[shown.splitlines().index(band) + 1]
+    assert [c == "╌" for c in below.ljust(len(band))] == [c == "░" for c in band]
+    assert "counterfactual: readings are of eagle3" in shown
+    assert "Cooldown" in shown
+    assert "cooling down until 2026-01-05 08:12:00 UTC" in shown
+
+
+def test_the_picture_can_be_written(run: Run) -> None:
+    words = ("--svg", "out.svg", "--html", "out.html")
+    run.json("chat.yaml", "--readings", "-", *words, stdin=csv())
+    svg = (run.directory / "out.svg").read_text(encoding="utf-8")
+    assert svg.startswith("<svg")
+    assert "off-when-busy" in svg
+    assert "off-when-busy" in (run.directory / "out.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        pytest.param(["--from", "2026-01-05T08:03:00Z"], ("08:03", "08:44"), id="from a time on"),
+        pytest.param(["--to", "2026-01-05T08:10:00Z"], ("08:00", "08:10"), id="up to a time"),
+        pytest.param(["--from", "10m"], ("08:34", "08:44"), id="the last minutes"),
+        pytest.param(["--from", "10m", "--to", "20m"], ("08:14", "08:24"), id="minutes before"),
+    ],
+)
+def test_a_part_of_the_series(run: Run, words: list[str], expected: tuple[str, str]) -> None:
+    found = run.json("chat.yaml", "--readings", "-", *words, stdin=csv())
+    assert (found["from"][11:16], found["to"][11:16]) == expected
+
+
+def test_what_is_missing_is_noted(run: Run) -> None:
+    words = ("hit-rate", "--readings", "-", "--policy", "policy.yaml")
+    notes = run.json(*words, stdin=csv(ROWS[::3], setting="ngram"))["notes"]
+    for expected in (
+        "mean_acceptance_length is Unknown at every moment: NoData",
+        "there is no column drafts",
+        "14 gaps between moments are longer than the grace of a rule",
+    ):
+        assert any(expected in note for note in notes), f"{expected} is not in {notes}"
+
+
+def test_a_setting_that_the_policy_lacks_is_noted(run: Run) -> None:
+    text = RULES.replace("setting: speculating", "setting: eagle3")
+    (run.directory / "chat.yaml").write_text(text, encoding="utf-8")
+    words = ("chat.yaml", "--readings", "-", "--policy", "policy.yaml")
+    notes = run.json(*words, stdin=csv(setting="ngram"))["notes"]
+    assert "chat.yaml asks for eagle3, which prod/chat has not: it is never taken" in notes
+
+
+def test_what_ran_can_be_said(run: Run) -> None:
+    text = "\n".join(["time,batch_size", *(f"{at},{batch}" for at, batch in ROWS)])
+    assert "say --ran" in run.refused("chat.yaml", "--readings", "-", stdin=text)
+    found = run.json("chat.yaml", "--readings", "-", "--ran", "off", stdin=text)
+    (replay,) = found["replays"]
+    assert flips(replay) == [("08:05", "off", "speculating")]
+
+
+# --- saved pages
+
+
+def test_saved_pages_are_looked_at_step_by_step(run: Run, pages: str) -> None:
+    rules = RULES.replace("batch_size > 32, for: 2m", "batch_size > 4").replace(
+        "batch_size < 4", "batch_size < 1"
+    )
+    (run.directory / "chat.yaml").write_text(rules, encoding="utf-8")
+    found = run.json("chat.yaml", "--recording", pages, "--step", "1s", "--window", "5s")
+    (replay,) = found["replays"]
+    assert found["dated"] is False
+    assert replay["moments"] == len(recordings.series())
+    (flip,) = replay["flips"]
+    assert (flip["from"], flip["to"]) == ("speculating", "off"), "n-gram was seen to draft"
+    # The first moment at which five seconds had more than four running on average.
+    noted = recordings.series()
+    means = [
+        (s.t, sum(o.noted["running"] for o in noted if s.t - 5 <= o.t <= s.t) / 6) for s in noted
+    ]
+    first = next(t for t, mean in means if mean > 4)
+    assert abs(float(flip["at"][17:19]) - first) <= 1
+    shown = run("chat.yaml", "--recording", pages, "--step", "1s", "--window", "5s")
+    assert f"+{float(flip['at'][17:19]):g} s" in shown, "not a date, for the pages have none"
+
+
+def test_pages_with_dates_have_a_time_of_day(run: Run, pages: str) -> None:
+    paths = sorted(Path(pages).glob("*.prom"))
+    rules = RULES.replace("batch_size > 32, for: 2m", "time.hour == 10")
+    (run.directory / "chat.yaml").write_text(rules, encoding="utf-8")
+    folder = run.directory / "dated"
+    folder.mkdir()
+    start = 1767607200 - 20  # 10:00 UTC comes after twenty seconds
+    table = ["file,t"]
+    for number, path in enumerate(paths):
+        (folder / path.name).write_bytes(path.read_bytes())
+        table.append(f"{path.name},{start + number}")
+    (folder / "times.csv").write_text("\n".join(table), encoding="utf-8")
+    found = run.json("chat.yaml", "--recording", str(folder), "--step", "1s")
+    assert found["dated"] is True
+    assert found["replays"][0]["flips"][0]["at"] == "2026-01-05T10:00:00+00:00"
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        pytest.param([], "say what to replay", id="no source"),
+        pytest.param(
+            ["--readings", "a.csv", "--recording", "b"], "one of --readings and", id="two sources"
+        ),
+        pytest.param(
+            ["--prometheus-url", "http://127.0.0.1:1", "--from", "1h"],
+            "name the policy",
+            id="Prometheus without a target",
+        ),
+        pytest.param(
+            ["--prometheus-url", "http://127.0.0.1:1", "--policy", "policy.yaml"],
+            "say where to begin",
+            id="Prometheus without a time",
+        ),
+        pytest.param(
+            ["--readings", "-", "--from", "yesterday"], "'yesterday'", id="no time at all"
+        ),
+        pytest.param(
+            ["--readings", "-", "--from", "2027-01-01T00:00:00Z"],
+            "nothing of it is left",
+            id="a time after the series",
+        ),
+        pytest.param(
+            ["--readings", "-", "--step", "5"], "a duration such as", id="a step without unit"
+        ),
+        pytest.param(["--readings", "-", "--step", "0s"], "above 0", id="a step of nothing"),
+        pytest.param(
+            ["--readings", "-", "--policy", "policy.yaml", "--ran", "eagle9"],
+            "no setting eagle9",
+            id="a setting that the policy lacks",
+        ),
+        pytest.param(
+            ["--readings", "-", "--policy", "chat.yaml"],
+            "holds 0 SpeculationPolicies",
+            id="a file of something else",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_the_remedy(
+    run: Run, words: list[str], expected: str
+) -> None:
+    assert expected in run.refused("chat.yaml", *words, stdin=csv())
+
+
+def test_rows_need_a_time(run: Run) -> None:
+    assert "column 'time'" in run.refused("chat.yaml", "--readings", "-", stdin="batch_size\n40\n")
