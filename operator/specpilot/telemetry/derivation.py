@@ -184,11 +184,17 @@ class Derivation:
 
     def accepted_per(self, signal: str, per: Counter, *, bonus: float) -> Reading:
         """Accepted tokens over another counter, and what is added to the quotient."""
-        names = (Counter.ACCEPTED_TOKENS, per, Counter.DRAFTS)
+        names = (Counter.ACCEPTED_TOKENS, per, Counter.DRAFTS, Counter.DRAFT_TOKENS)
         share = self._share(together(*(counter(name) for name in names)))
         if isinstance(share, Fault):
             return self._unknown(signal, share)
-        accepted, base, drafts = (math.fsum(column) for column in zip(*share.values, strict=True))
+        accepted, base, drafts, drafted = (math.fsum(c) for c in zip(*share.values, strict=True))
+        if accepted > drafted * (1 + _ROUNDING):
+            words = (
+                f"{accepted:g} tokens were accepted of {drafted:g} drafted: the numbers contradict "
+                "each other; are several engines behind one address?"
+            )
+            return self._unknown(signal, Fault(reason=UnknownReason.AMBIGUOUS, words=words))
         if base <= 0:
             return self._too_few(signal, share, _NO_DRAFT)
         return self._known(signal, bonus + accepted / base, share, count=drafts)

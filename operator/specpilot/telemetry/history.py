@@ -14,14 +14,25 @@ import operator
 from array import array
 from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from specpilot.domain.readings import UnknownReason
 from specpilot.telemetry.exposition import PROCESS_START, Key, Page
 from specpilot.telemetry.growth import NOTHING, Growth, Layout, nothing_yet
+from specpilot.telemetry.looks import (
+    ABSENT,
+    FELL,
+    FRESH,
+    MISSING,
+    MUTE,
+    Bad,
+    named,
+    raw_of,
+    restarted,
+    served,
+)
 from specpilot.telemetry.names import LEGACY_RATE, Counter
-from specpilot.telemetry.windows import Fault, ReplicaWindow, Speculation, failed_window, unusable
+from specpilot.telemetry.windows import ReplicaWindow, Speculation, failed_window, unusable
 
 _SPECULATES: Key = (Counter.DRAFTS, "")
 _FINE = 8
@@ -50,16 +61,6 @@ class Sample:
     engine: bool
     speculation: Speculation
     legacy_rate: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Bad:
-    """A name has no true increase in a window that touches [since, until)."""
-
-    name: str
-    since: float
-    until: float
-    fault: Fault
 
 
 @dataclass(slots=True)
@@ -92,7 +93,7 @@ class History:
     _layout: Layout = NOTHING
     _newest: _Edge | None = None
     _oldest: _Edge | None = None
-    _bad: list[_Bad] = field(default_factory=list)
+    _bad: list[Bad] = field(default_factory=list)
     _added: int = 0
 
     @property
@@ -122,45 +123,100 @@ class History:
         """
         if self.samples and self.samples[-1].at >= at:
             self._set_back(at)
+        if not page.engine and self.samples:
+            # A page of nothing (an error page, statistics switched off) says nothing of counters.
+            self._append(replace(self.samples[-1], at=at, engine=False))
+            return
         layout = self._layout = self._layout.extended(page)
-        edge, before = self._newest, self.samples[-1] if self.samples else None
-        raw = _raw(layout, page)
-        if edge is None or before is None:
-            totals = array("d", [0.0 if math.isnan(each) else each for each in raw])
-            offsets: array[float] | None = None
-            for key, value in page.values.items():
-                self._refuse(key[0], value, at)
-            for name, value in page.gauges.items():
-                self._refuse(name, value, at)
+        raw = raw_of(layout, page)
+        if self._newest is None or not self.samples:
+            totals, edge = self._begin(at, page, raw)
         else:
-            old = before.totals
-            missing = len(layout.keys) - len(old)
-            if missing:
-                old = old + array("d", bytes(8 * missing))
-            offsets = edge.offsets
-            past = edge.raw + _ABSENT * (len(raw) - len(edge.raw))
-            if _restarted(layout, past, raw):
-                offsets, past = old, _ABSENT * len(raw)
-            elif offsets is not None and missing:
-                offsets = offsets + array("d", bytes(8 * missing))
-            totals = self._totals(page, raw, past, before=_Before(old, offsets), at=at)
-            mean = (
-                {n: (v + edge.gauges.get(n, 0.0)) / 2 for n, v in page.gauges.items()}
-                if means is None
-                else means
-            )
-            for name, place in layout.gauge_places.items():
-                # A gauge that is absent counts as 0, see `reads.gauge`.
-                if not self._refuse(name, page.gauges.get(name, 0.0), at):
-                    totals[place] = old[place] + _finite(mean.get(name, 0.0)) * (at - before.at)
-        for name in fresh if before is not None else ():
-            self._bad.append(_Bad(name, -_FOREVER, at, _FRESH))
-        self._added += 1
-        self.samples.append(_sample(at, self._added, totals, page))
-        self._newest = _Edge(raw, page.gauges, offsets)
+            totals, edge = self._go_on(at, page, raw, means, fresh)
+        self._newest = edge
         if self._oldest is None:
-            self._oldest = self._newest
-        self._prune(at)
+            self._oldest = edge
+        self._append(_sample(at, 0, totals, page))
+
+    def _begin(self, at: float, page: Page, raw: "array[float]") -> tuple["array[float]", _Edge]:
+        """The first look: what was before is not known, and every total begins as it stands."""
+        for key, value in page.values.items():
+            self._refuse(named(key), value, at)
+        for name, value in page.gauges.items():
+            self._refuse(name, value, at)
+        totals = array("d", [0.0 if math.isnan(each) else each for each in raw])
+        return totals, _Edge(raw, page.gauges)
+
+    def _go_on(
+        self,
+        at: float,
+        page: Page,
+        raw: "array[float]",
+        means: dict[str, float] | None,
+        fresh: frozenset[str],
+    ) -> tuple["array[float]", _Edge]:
+        """A further look."""
+        layout, edge, before = self._layout, self._newest, self.samples[-1]
+        assert edge is not None
+        missing = len(raw) - len(before.totals)
+        old = before.totals + array("d", bytes(8 * missing))
+        past = edge.raw + ABSENT * (len(raw) - len(edge.raw))
+        offsets, gauges = edge.offsets, edge.gauges
+        if restarted(layout, past, raw):
+            offsets, past, gauges = old, ABSENT * len(raw), {}
+        else:
+            if offsets is not None:
+                offsets = offsets + array("d", bytes(8 * (len(raw) - len(offsets))))
+            if missing and served(layout, past):
+                self._were_missing(len(raw) - missing, page, at, fresh)
+        totals = self._totals(page, raw, past, before=_Before(old, offsets), at=at)
+        for name, place in layout.gauge_places.items():
+            mean = self._mean(name, page, gauges, means, since=before.at, at=at)
+            totals[place] = old[place] + mean * (at - before.at)
+        for name in fresh:
+            self._bad.append(Bad(name, -_FOREVER, at, FRESH))
+        return totals, _Edge(raw, gauges | page.gauges, offsets)
+
+    def _append(self, sample: Sample) -> None:
+        self._added += 1
+        self.samples.append(replace(sample, number=self._added))
+        self._prune(sample.at)
+
+    def _were_missing(self, first: int, page: Page, at: float, fresh: frozenset[str]) -> None:
+        """Series that an engine with requests behind it shows only now were left out before.
+
+        Were their growth counted from 0, the engine's whole life would be taken for a window.
+        """
+        for key in self._layout.keys[first:]:
+            name = named(key)
+            if key in page.values and name not in fresh and key != PROCESS_START:
+                self._bad.append(Bad(name, -_FOREVER, at, MISSING))
+
+    def _mean(
+        self,
+        name: str,
+        page: Page,
+        before: dict[str, float],
+        means: dict[str, float] | None,
+        *,
+        since: float,
+        at: float,
+    ) -> float:
+        """The mean of a gauge since the look before, 0 where there is none.
+
+        A gauge that was never there counts as 0: with several API servers it comes with the first
+        request (see `reads.gauge`). One that was there and is gone was lost on the way.
+        """
+        now = page.gauges.get(name)
+        if now is None:
+            if name in before:
+                begin = math.nextafter(since, _FOREVER)
+                self._bad.append(Bad(name, begin, math.nextafter(at, _FOREVER), MISSING))
+            return 0.0
+        if self._refuse(name, now, at):
+            return 0.0
+        mean = (now + before.get(name, 0.0)) / 2 if means is None else means.get(name, now)
+        return mean if 0.0 <= mean < _FOREVER else 0.0
 
     def prepend(self, at: float, page: Page, *, means: dict[str, float]) -> None:
         """Put a look of the past before all others, with the means of gauges until the oldest."""
@@ -169,9 +225,9 @@ class History:
             return
         first = self.samples[0]
         layout = self._layout = self._layout.extended(page)
-        raws = _raw(layout, page)
-        after = edge.raw + _ABSENT * (len(raws) - len(edge.raw))
-        anew = _restarted(layout, raws, after)
+        raws = raw_of(layout, page)
+        after = edge.raw + ABSENT * (len(raws) - len(edge.raw))
+        anew, busy = restarted(layout, raws, after), served(layout, raws)
         totals = array("d", bytes(8 * len(layout.keys)))
         gap = first.at - at
         for place, key in enumerate(layout.keys):
@@ -183,9 +239,12 @@ class History:
             raw, then = (0.0 if math.isnan(each) else each for each in (raw, then))
             fault = unusable(raw) or unusable(then)
             if fault is None and raw < then and not anew:
-                fault = _FELL
+                fault = FELL
+            lost = busy and math.isnan(raws[place]) != math.isnan(after[place])
+            if fault is None and not anew and lost and key != PROCESS_START:
+                fault = MISSING
             if fault is not None:
-                self._bad.append(_Bad(key[0], at, first.at, fault))
+                self._bad.append(Bad(named(key), at, first.at, fault))
                 raw = then = 0.0
             totals[place] = total - (raw if anew else raw - then)
         for name, value in page.gauges.items():
@@ -216,12 +275,18 @@ class History:
                 continue  # nearly always
             if 0.0 <= now < _FOREVER and math.isnan(then):
                 continue  # came into being, or has no good number to be compared with
-            key = self._layout.keys[place]
-            fault = _FELL if 0.0 <= now < _FOREVER else unusable(now) or _FELL
-            if key in page.values and key != PROCESS_START:
-                self._bad.append(_Bad(key[0], at, math.nextafter(at, _FOREVER), fault))
-            if key not in page.values or fault is not _FELL:
+            key, after = self._layout.keys[place], math.nextafter(at, _FOREVER)
+            if key not in page.values:
                 totals[place] = before.raw(place)  # as if nothing had happened meanwhile
+                raw[place] = then
+                if not math.isnan(then) and key != PROCESS_START:
+                    self._bad.append(Bad(named(key), at, after, MISSING, ends=True))
+                continue
+            fault = FELL if 0.0 <= now < _FOREVER else unusable(now) or FELL
+            if key != PROCESS_START:
+                self._bad.append(Bad(named(key), at, after, fault))
+            if fault is not FELL:
+                totals[place] = before.raw(place)
         if before.offsets is not None:
             totals = array("d", map(operator.add, totals, before.offsets))
         return totals
@@ -231,7 +296,7 @@ class History:
         if 0.0 <= value < _FOREVER or name == LEGACY_RATE:
             return False
         if fault := unusable(value):
-            self._bad.append(_Bad(name, at, math.nextafter(at, _FOREVER), fault))
+            self._bad.append(Bad(name, at, math.nextafter(at, _FOREVER), fault))
         return True
 
     def _prune(self, now: float) -> None:
@@ -288,13 +353,11 @@ class History:
         chosen = self.samples[place:stop]
         last = chosen[-1]
         if not last.engine:
-            return failed_window(replica, _MUTE, declared_on=declared_on)
+            return failed_window(replica, MUTE, declared_on=declared_on)
         chosen = [sample for sample in chosen if sample.engine]
         first = chosen[0]
         faults = {
-            bad.name: bad.fault
-            for bad in reversed(self._bad)
-            if first.at < bad.until and bad.since <= last.at
+            bad.name: bad.fault for bad in reversed(self._bad) if bad.spoils(first.at, last.at)
         }
         growth = Growth.between(self._layout, first.totals, last.totals, span_s=last.at - first.at)
         if growth.empty and not faults:
@@ -320,26 +383,6 @@ class History:
         )
 
 
-_FRESH = Fault(
-    reason=UnknownReason.TOO_FEW_SAMPLES,
-    words="its numbers are fetched from now on; wait until a whole window is covered",
-)
-_FELL = Fault(
-    reason=UnknownReason.AMBIGUOUS,
-    words="a counter fell without a restart: is one address served by several engines?",
-)
-_MUTE = Fault(
-    reason=UnknownReason.NOT_EXPORTED,
-    words="answers /metrics, but with no vllm: series; the engine was started with "
-    "--disable-log-stats: remove the flag",
-)
-
-
-def _finite(value: float) -> float:
-    """The number, or 0 for one that was noted as bad already."""
-    return value if 0.0 <= value < _FOREVER else 0.0
-
-
 def _at(sample: Sample) -> float:
     return sample.at
 
@@ -351,20 +394,3 @@ def _sample(at: float, number: int, totals: "array[float]", page: Page) -> Sampl
     elif _SPECULATES in page.values:
         speculation = Speculation.PRESENT
     return Sample(at, number, totals, page.engine, speculation, page.gauges.get(LEGACY_RATE))
-
-
-def _raw(layout: Layout, page: Page) -> "array[float]":
-    get = page.values.get
-    return array("d", [get(key, math.nan) for key in layout.keys])
-
-
-_ABSENT = array("d", [math.nan])
-
-
-def _restarted(layout: Layout, before: "array[float]", after: "array[float]") -> bool:
-    """Whether the engine started anew between two looks, given as raw numbers."""
-    start = layout.places.get(PROCESS_START)
-    if start is not None and after[start] > before[start] + 1:
-        return True
-    # Not "<": a number that is gone (NaN) was reset too.
-    return any(before[p] > 0 and not after[p] >= before[p] for p in layout.restart_places)

@@ -14,7 +14,7 @@ import msgspec
 
 from specpilot.domain.readings import UnknownReason
 from specpilot.telemetry.exposition import Page, Part, Slot, Tally, slot
-from specpilot.telemetry.names import LEGACY_SPECULATION, PREFIX, PREFIXES
+from specpilot.telemetry.names import LEGACY_SPECULATION, PREFIX, PREFIXES, Counter
 from specpilot.telemetry.promql import Labels, State, wire_of
 from specpilot.telemetry.windows import Fault
 
@@ -68,6 +68,12 @@ class Pod:
                 f"({_difference(self.seen)}): scrape it once, or choose one copy with matchers"
             )
             return Fault(reason=UnknownReason.AMBIGUOUS, words=words)
+        if self.seen and (Counter.GENERATION_TOKENS, "") not in self.tally.once:
+            words = (
+                "Prometheus' answers contradict each other: it has seen this pod, and gives no "
+                "numbers of it"
+            )
+            return Fault(reason=UnknownReason.SOURCE_ERROR, words=words)
         if self.at is not None:
             return None
         if self.up:
@@ -149,6 +155,8 @@ class Pods(dict[Where, Pod]):
             metric = dict(element.metric)
             where = (metric.pop(labels.namespace, ""), metric.pop(labels.pod, ""))
             series, value = metric.pop("series", ""), element.number
+            if not math.isfinite(value):
+                continue  # no time, and no answer to whether a scrape succeeds
             pod = self[where]
             if series == State.LIVE:
                 pod.seen[frozenset(metric.items())] = value
@@ -214,7 +222,9 @@ def elements(body: bytes) -> Iterable[Element]:
 
 def _decoder(element: Any) -> msgspec.json.Decoder[Any]:
     data = msgspec.defstruct("Data", [("resultType", str), ("result", list[element])])
-    return msgspec.json.Decoder(msgspec.defstruct("Response", [("status", str), ("data", data)]))
+    none: Any = msgspec.field(default_factory=list)
+    fields: list[Any] = [("status", str), ("data", data), ("warnings", list[str], none)]
+    return msgspec.json.Decoder(msgspec.defstruct("Response", fields))
 
 
 _WHOLE = _decoder(Element)
@@ -249,6 +259,8 @@ def _decoded(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Iterable[Any]:
         raise Answer(f"does not answer like Prometheus ({error}); check the URL") from error
     if response.status != "success" or response.data.resultType != "vector":
         raise Answer(f"answers with a {response.data.resultType} where a vector was asked for")
+    if partial := next((w for w in response.warnings if "partial" in w.lower()), None):
+        raise Answer(f"gave a partial answer, which is none: {partial[:200]}")
     found: Iterable[Any] = response.data.result
     return found
 

@@ -159,6 +159,11 @@ class Rings:
                 return replace(window, trouble=fault.words) if fault else window
         if fault is not None:
             return failed_window(replica.id, fault, declared_on=declared_on)
+        if history is not None and history.covers is not None:
+            age = ask.end.timestamp() - history.covers[1]
+            if age > 0:
+                words = f"the newest sample is {age:.0f} s old, from before the window"
+                return failed(replica, UnknownReason.STALE, words)
         return failed(replica, UnknownReason.NO_DATA, self._unseen(key, replica))
 
     def _unseen(self, key: str, replica: Replica) -> str:

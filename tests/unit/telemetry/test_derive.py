@@ -296,6 +296,19 @@ UNKNOWN = [
         UnknownReason.NAN,
         "first draft",
     ),
+    Unknown(
+        "more accepted than drafted",
+        arm(
+            window(
+                numbers=replace(
+                    Busy(), counters=Busy().counters | {Counter.ACCEPTED_TOKENS: 9000.0}
+                )
+            )
+        ),
+        "mean_acceptance_length",
+        UnknownReason.AMBIGUOUS,
+        "contradict",
+    ),
     Unknown("V0 length", arm(_v0()), "mean_acceptance_length", UnknownReason.AMBIGUOUS, "V0"),
     Unknown("V0 steps", arm(_v0()), "tokens_per_step", UnknownReason.AMBIGUOUS, "V0"),
     Unknown(

@@ -283,3 +283,71 @@ def test_buckets_come_from_the_page() -> None:
     assert bounds[:3] == [0.01, 0.025, 0.05]
     assert bounds[-1] == float("inf")
     assert found.last == END
+
+
+# --- pages that lost something on their way
+
+BEFORE = recording("0.32.0-ngram-repetitive-c16-before.prom")
+AFTER = recording("0.32.0-ngram-repetitive-c16-after.prom")
+
+
+def _without(text: bytes, *names: str) -> bytes:
+    lines = text.splitlines(keepends=True)
+    return b"".join(
+        x for x in lines if not x.startswith(tuple(f"vllm:{n}".encode() for n in names))
+    )
+
+
+DAMAGED = [
+    ("an error page", b"<html>Error 503</html>\n"),
+    ("cut off in the middle", AFTER[: len(AFTER) // 2]),
+    ("one counter is missing", _without(AFTER, "generation_tokens_total")),
+    ("every count of a histogram is missing", _without(AFTER, "e2e_request_latency_seconds_count")),
+    (
+        "all of the engine's numbers but its info",
+        _without(AFTER, "spec", "gen", "req", "num", "e2e"),
+    ),
+]
+
+
+@pytest.mark.parametrize("bad", [text for _, text in DAMAGED], ids=[name for name, _ in DAMAGED])
+def test_a_damaged_page_in_between_changes_no_count(bad: bytes) -> None:
+    """It is no restart: the process's start time has not changed."""
+    whole = _readings(looked_at([(30.0, BEFORE), (0.0, AFTER)]))
+    found = _readings(looked_at([(30.0, BEFORE), (20.0, BEFORE), (10.0, bad), (0.0, AFTER)]))
+    for signal in ("drafts", "acceptance_rate", "tpot_mean", "generated_tokens", "e2e_mean"):
+        assert found.value(signal) == whole.value(signal), signal
+
+
+@pytest.mark.parametrize("bad", [text for _, text in DAMAGED], ids=[name for name, _ in DAMAGED])
+@pytest.mark.parametrize("place", [0, 2], ids=["first", "last"])
+def test_a_damaged_page_at_an_end_makes_unknown_and_never_wrong(bad: bytes, place: int) -> None:
+    pages = [BEFORE, BEFORE, AFTER]
+    true = _readings(looked_at(list(zip((20.0, 10.0, 0.0), pages, strict=True))))
+    pages[place] = bad
+    found = _readings(looked_at(list(zip((20.0, 10.0, 0.0), pages, strict=True))))
+    for signal in ("drafts", "acceptance_rate", "mean_acceptance_length", "tpot_mean", "e2e_mean"):
+        got = found.value(signal)
+        assert got is None or got == true.value(signal), signal
+
+
+def test_a_counter_that_vanishes_is_unknown_and_not_0() -> None:
+    gone = _without(AFTER, "spec_decode_num_accepted_tokens_total")
+    found = _readings(looked_at([(20.0, BEFORE), (10.0, gone), (0.0, gone)]))
+    for signal in ("acceptance_rate", "mean_acceptance_length"):
+        assert found[signal].reason is UnknownReason.NO_DATA
+        assert "missing" in found[signal].message
+    assert found["drafts"].known
+
+
+def test_a_gauge_that_vanishes_is_unknown_and_not_idle() -> None:
+    busy = page({"generation_tokens_total": 9, "num_requests_running": 30})
+    gone = page({"generation_tokens_total": 99})
+    history = looked_at([(40.0, busy), (30.0, busy), (20.0, gone), (10.0, gone), (0.0, busy)])
+    assert _readings(history)["batch_size"].reason is UnknownReason.NO_DATA
+    before = history.window(
+        END.timestamp() - 40, END.timestamp() - 30, replica="a", interval_s=5.0, declared_on=False
+    )
+    assert before is not None
+    assert before.gauges[Gauge.RUNNING] == 30.0, "what was whole stays known"
+    assert Gauge.RUNNING not in before.faults

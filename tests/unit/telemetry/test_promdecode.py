@@ -117,6 +117,18 @@ CASES = [
         "--disable-log-stats",
     ),
     Case(
+        "seen, and yet without numbers",
+        Scene().state(State.LIVE, 1, JOB).state(State.UP, 1),
+        UnknownReason.SOURCE_ERROR,
+        "contradict",
+    ),
+    Case(
+        "its time is no time",
+        Scene().state(State.LIVE, float("nan"), JOB),
+        UnknownReason.NO_DATA,
+        "PodMonitor",
+    ),
+    Case(
         "two jobs scrape it",
         Scene().state(State.LIVE, 1, JOB).state(State.LIVE, 2, TWIN),
         UnknownReason.AMBIGUOUS,
@@ -168,3 +180,12 @@ def test_numbers_that_are_none_are_kept_for_the_reader_to_refuse() -> None:
     scene = Scene().state(State.LIVE, 1.0, JOB).value("vllm:generation_tokens_total", "NaN")
     (value,) = scene.pod.page().values.values()
     assert value != value  # noqa: PLR0124 - the definition of NaN
+
+
+def test_a_partial_answer_is_none_and_a_remark_is_not() -> None:
+    body = json.loads(answer(({"__name__": "vllm:generation_tokens_total"}, 1)))
+    body["warnings"] = ["PromQL info: metric might not be a counter"]
+    Pods().absorb_values(json.dumps(body).encode(), LABELS)
+    body["warnings"] = ["No StoreAPIs matched: partial response"]
+    with pytest.raises(Answer, match="partial answer"):
+        Pods().absorb_values(json.dumps(body).encode(), LABELS)
