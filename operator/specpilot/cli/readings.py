@@ -10,8 +10,12 @@ from rich.text import Text
 
 from specpilot.cli.tables import add_row
 from specpilot.domain.readings import Reading, Readings
-from specpilot.domain.signals import POSITIONS, SIGNALS, Unit, position_signal
+from specpilot.domain.signals import POSITIONS, REMEMBERED, SIGNALS, Unit, position_signal
 
+_KEPT_BY_OPERATOR = (
+    "kept by the operator and not measured here: see `specpilot explain`, in a cluster "
+    "`kubectl describe specpol`"
+)
 _DEPTHS = tuple(position_signal(position) for position in range(POSITIONS))
 
 
@@ -71,7 +75,9 @@ def readings_view(readings: Readings, *, title: str, now: datetime | None) -> Gr
 def _remark(reading: Reading) -> str:
     """Why there is no value, or what there is to say of one beside its source."""
     if reading.value is None:
-        return f"{reading.reason}: {reading.message}" if reading.message else f"{reading.reason}"
+        kept = _KEPT_BY_OPERATOR if reading.signal in REMEMBERED else ""
+        words = reading.message or kept
+        return f"{reading.reason}: {words}" if words else f"{reading.reason}"
     source, _, rest = reading.message.partition("; ")
     return f"({source}) {rest}" if rest else ""
 

@@ -10,19 +10,19 @@ import math
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import typer
-
 from specpilot.cli.readings import plain
-from specpilot.domain.readings import Reading, Readings, UnknownReason
+from specpilot.cli.saved import Saved, by_stage, check_page, check_together, doubts, refused
+from specpilot.domain.readings import Reading, Readings, UnknownReason, unknown
+from specpilot.domain.signals import POSITIONS, position_signal
 from specpilot.telemetry.derive import derive
-from specpilot.telemetry.exposition import PROCESS_START, Page, parse
+from specpilot.telemetry.exposition import parse
 from specpilot.telemetry.history import History
 from specpilot.telemetry.names import Counter
 from specpilot.telemetry.windows import Arm
@@ -33,9 +33,23 @@ _PAIR = 2
 _EPOCH_FROM = 1e9
 """A time from here on is a date (September 2001 and later), one below counts from a start."""
 _YEAR = 366 * 86400.0
-_SHOWN = 60
+_LOOKS = 3
+"""So many looks a mean of a gauge needs. A load between two looks at an idle engine leaves no trace
+in it, while a live scrape goes on until the third look."""
+_MEANS_OF_LOOKS = (
+    "batch_size",
+    "queue_depth",
+    "kv_cache_usage",
+    "tokens_per_second_per_request",
+)
+_OF_SPECULATION = (
+    "acceptance_rate",
+    "mean_acceptance_length",
+    *(position_signal(position) for position in range(POSITIONS)),
+    "drafts",
+    "draft_tokens",
+)
 
-_SERIES = re.compile(rb"^[a-zA-Z_:][a-zA-Z0-9_:]*(?:\{[^\n]*\})?[ \t]+[^ \t\r\n]", re.MULTILINE)
 _ONLY_V0 = re.compile(rb"^vllm:lora_requests_info\{(?![^\n]*engine=)", re.MULTILINE)
 """The V1 engine labels every series with the number of the engine."""
 
@@ -45,8 +59,10 @@ class Timing:
     """What the user says of the times; at most one of them.
 
     Attributes:
-        interval_s: Seconds between pages, in the order of their names.
-        seconds: Seconds between two pages, in the order given.
+        interval_s: Seconds between pages: of a folder in the order of their names, of files in the
+            order given.
+        seconds: Seconds between two pages, in the order given unless their names say before and
+            after.
         mtime: The files were written when they were scraped.
     """
 
@@ -58,16 +74,6 @@ class Timing:
     def given(self) -> bool:
         """Whether anything was said."""
         return self.interval_s is not None or self.seconds is not None or self.mtime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
-    """One file: its page and when it was scraped, in seconds since some start or the epoch."""
-
-    name: str
-    at: float
-    text: bytes
-    page: Page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +106,13 @@ def load(paths: Sequence[Path], timing: Timing) -> Recording:
     _check(timing)
     folder = paths[0] if len(paths) == 1 and paths[0].is_dir() else None
     files = _pages_of(folder) if folder is not None else list(paths)
-    if timing.interval_s is not None:
-        files.sort(key=_natural)
+    if timing.seconds is not None or (timing.interval_s is not None and folder is not None):
+        files = by_stage(files)
     if len(files) != len(set(files)):
         twice = next(str(file) for file in files if files.count(file) > 1)
-        raise _refused(f"{twice} is given twice; give each page once")
+        raise refused(f"{twice} is given twice; give each page once")
     if timing.seconds is not None and len(files) != _PAIR:
-        raise _refused(
+        raise refused(
             f"is the time between two pages, but there {_count(len(files))}; name the page before "
             "and the one after, or use --interval",
             option="--seconds",
@@ -115,29 +121,21 @@ def load(paths: Sequence[Path], timing: Timing) -> Recording:
     times = _times(files, folder, timing)
     order = sorted(range(len(files)), key=lambda i: times[i])
     saved = tuple(
-        Saved(name=files[i].name, at=times[i], text=texts[i], page=parse(texts[i])) for i in order
+        Saved(name=str(files[i]), at=times[i], text=texts[i], page=parse(texts[i])) for i in order
     )
     for one, other in pairwise(saved):
         if one.at == other.at:
-            raise _refused(
+            raise refused(
                 f"{one.name} and {other.name} have the same time; copying files does that to "
                 "--mtime: say --interval SECONDS, or write a times.csv"
             )
+    check_together(saved, remedy=_remedy(timing, folder))
     return Recording(saved=saved)
 
 
 def warnings(recording: Recording) -> list[str]:
     """What looks wrong but can be measured."""
-    found = []
-    for one, other in pairwise(recording.saved):
-        old, new = one.page.values, other.page.values
-        same = PROCESS_START in old and old[PROCESS_START] == new.get(PROCESS_START)
-        if same and any(new.get((c, ""), math.inf) < old.get((c, ""), 0.0) for c in Counter):
-            found.append(
-                f"{other.name} counts less than {one.name}, yet the process is the same: are the "
-                "pages of one replica, and the earlier one first?"
-            )
-    return found
+    return doubts(recording.saved)
 
 
 def measure(recording: Recording) -> Readings:
@@ -163,7 +161,34 @@ def measure(recording: Recording) -> Readings:
         message="pages do not say how many replicas serve; use --policy for a running target",
         window_s=end - start,
     )
-    return Readings.of([*derive(arm, ready=1).values(), ready])
+    found = (_as_pages_know(each, recording) for each in derive(arm, ready=1).values())
+    return Readings.of([*found, ready])
+
+
+def _as_pages_know(reading: Reading, recording: Recording) -> Reading:
+    """A reading, less what only looks at a running engine can tell."""
+    name = reading.signal
+    if name in _MEANS_OF_LOOKS:
+        known_of_few = reading.known and (reading.count or 0.0) < _LOOKS
+        nothing_seen = (
+            reading.reason is UnknownReason.TOO_FEW_SAMPLES and len(recording.saved) == _PAIR
+        )
+        if known_of_few or nothing_seen:
+            words = "saved pages: two looks cannot tell a mean; save pages in between"
+            few_looks = unknown(name, UnknownReason.TOO_FEW_SAMPLES, words)
+            return replace(few_looks, at=reading.at, window_s=reading.window_s)
+    elif (
+        name in _OF_SPECULATION
+        and reading.reason is UnknownReason.NOT_EXPORTED
+        and recording.saved[-1].page.engine
+        and speculation(recording) == "unknown"
+    ):
+        words = (
+            "saved pages: whether the engine speculates is not known; the V0 engine, and several "
+            "API servers, show these series after their first requests only"
+        )
+        return replace(reading, message=words)
+    return reading
 
 
 def speculation(recording: Recording) -> str:
@@ -195,21 +220,33 @@ def report(recording: Recording) -> dict[str, Any]:
 def _check(timing: Timing) -> None:
     for option, value in (("--interval", timing.interval_s), ("--seconds", timing.seconds)):
         if value is not None and not 0 < value <= _YEAR:
-            raise _refused(
+            raise refused(
                 f"{value:g} is no time between pages; give seconds above 0", option=option
             )
     if sum((timing.interval_s is not None, timing.seconds is not None, timing.mtime)) > 1:
-        raise _refused("give one of --interval, --seconds and --mtime", option="--interval")
+        raise refused("give one of --interval, --seconds and --mtime", option="--interval")
 
 
 def _pages_of(folder: Path) -> list[Path]:
     try:
         found = sorted((p for p in folder.iterdir() if p.suffix == _SUFFIX), key=_natural)
     except OSError as error:
-        raise _refused(f"{folder}: {error.strerror}") from error
+        raise refused(f"{folder}: {error.strerror}") from error
     if not found:
-        raise _refused(f"there is no {_SUFFIX} file in {folder}; name the files themselves")
+        raise refused(f"there is no {_SUFFIX} file in {folder}; name the files themselves")
     return found
+
+
+def _remedy(timing: Timing, folder: Path | None) -> str:
+    """What to do about an order that cannot be right."""
+    if timing.seconds is not None:
+        name = " by name on the command line" if folder is not None else ""
+        remedy = f"swap them, the earlier page first{name}"
+    elif timing.interval_s is not None:
+        remedy = "swap them: files are taken as given, those of a folder by their names"
+    else:
+        remedy = "swap their times"
+    return f"{remedy}, and see that both are of one replica"
 
 
 def _natural(path: Path) -> list[tuple[int, int, str]]:
@@ -222,11 +259,8 @@ def _text(path: Path) -> bytes:
     try:
         text = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
-        raise _refused(f"{path}: {error.strerror}; name a file that can be read") from error
-    if not _SERIES.search(text):
-        begin = text[:_SHOWN].decode(errors="replace").splitlines()
-        seen = f"it begins with {begin[0]!r}" if begin else "it is empty"
-        raise _refused(f"{path} is no page of /metrics: {seen}; save it with `curl -s URL/metrics`")
+        raise refused(f"{path}: {error.strerror}; name a file that can be read") from error
+    check_page(text, name=str(path))
     return text
 
 
@@ -236,7 +270,7 @@ def _times(files: Sequence[Path], folder: Path | None, timing: Timing) -> list[f
         return [i * step for i in range(len(files))]
     if timing.mtime:
         if Path("-") in files:
-            raise _refused("stdin has no modification time; use --interval", option="--mtime")
+            raise refused("stdin has no modification time; use --interval", option="--mtime")
         return [file.stat().st_mtime for file in files]
     if folder is not None:
         for name in _TIMES:
@@ -245,8 +279,8 @@ def _times(files: Sequence[Path], folder: Path | None, timing: Timing) -> list[f
     if len(files) == 1:
         return [0.0]
     if len(files) == _PAIR:
-        raise _refused("two pages, but not how far apart they are; say --seconds SECONDS")
-    raise _refused(
+        raise refused("two pages, but not how far apart they are; say --seconds SECONDS")
+    raise refused(
         f"{len(files)} pages, but not when they were scraped; put a {_TIMES[0]} with the columns "
         "file and t (seconds) beside them in their folder, or say --interval SECONDS, or --mtime "
         "when the files still have the times at which they were written"
@@ -259,18 +293,18 @@ def _noted(table: Path, files: Sequence[Path]) -> list[float]:
         with table.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise _refused(f"{table}: {error}; write it as UTF-8 with a header line") from error
+        raise refused(f"{table}: {error}; write it as UTF-8 with a header line") from error
     if not rows or "t" not in rows[0]:
-        raise _refused(f"{table} has no column t; it needs one with seconds, a row a page")
+        raise refused(f"{table} has no column t; it needs one with seconds, a row a page")
     times = [_time(row["t"], where=f"{table}, row {i}") for i, row in enumerate(rows, start=1)]
     if "file" in rows[0]:
         by_name = {str(row["file"]): at for row, at in zip(rows, times, strict=True)}
         missing = [file.name for file in files if file.name not in by_name]
         if missing:
-            raise _refused(f"{table} has no row for {missing[0]}; add one, or take the file away")
+            raise refused(f"{table} has no row for {missing[0]}; add one, or take the file away")
         return [by_name[file.name] for file in files]
     if len(rows) != len(files):
-        raise _refused(
+        raise refused(
             f"{table} has {len(rows)} rows for {len(files)} pages; add a column file with their "
             "names, or give it a row a page"
         )
@@ -283,13 +317,9 @@ def _time(word: str | None, *, where: str) -> float:
     except ValueError:
         at = math.nan
     if not math.isfinite(at) or abs(at) > _EPOCH_FROM * 10:
-        raise _refused(f"{where}: t is {word!r}; write seconds, since any start or the epoch")
+        raise refused(f"{where}: t is {word!r}; write seconds, since any start or the epoch")
     return at
 
 
 def _count(number: int) -> str:
     return "is one page" if number == 1 else f"are {number}"
-
-
-def _refused(words: str, *, option: str = "--recording") -> typer.BadParameter:
-    return typer.BadParameter(words, param_hint=option)

@@ -32,6 +32,7 @@ PROMETHEUS_LONG_ENOUGH_S = 45.0
 
 
 def signals(
+    context: typer.Context,
     *,
     state: StateDir,
     policy: Annotated[
@@ -54,10 +55,18 @@ def signals(
         list[Path] | None, typer.Argument(metavar="[FILE]...", help="Further saved pages.")
     ] = None,
     interval: Annotated[
-        float | None, typer.Option(help="Seconds between saved pages, in the order of their names.")
+        float | None,
+        typer.Option(
+            help="Seconds between saved pages: files as they are given, those of a folder in the "
+            "order of their names, 10 after 9."
+        ),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="Seconds from the page before to the one after.")
+        float | None,
+        typer.Option(
+            help="Seconds from the page before to the one after, in this order; files called "
+            "*-before* and *-after* (or *-during*) are put in it, however they sort."
+        ),
     ] = None,
     mtime: Annotated[
         bool, typer.Option("--mtime", help="Saved pages were scraped when they were written.")
@@ -117,6 +126,7 @@ def signals(
                 "--watch, --for, --replicas and -n are for a running target; leave them out",
                 param_hint="--recording",
             )
+        _refuse_prometheus(context, "is for a policy of a cluster; leave it out")
         _saved(pages, timing, as_json=as_json)
         return
     if timing.given:
@@ -131,7 +141,10 @@ def signals(
             param_hint="--for",
         )
     server = None
-    if namespace:
+    if not namespace:
+        remedy = "is for a policy of a cluster; say its namespace with -n, or leave it out"
+        _refuse_prometheus(context, remedy)
+    else:
         server = prometheus.prometheus_server(
             url=prometheus_url,
             bearer_token_file=prometheus_bearer_token_file,
@@ -144,6 +157,8 @@ def signals(
             headers=prometheus_headers,
             header_files=prometheus_header_files,
         )
+        if server is None:
+            _refuse_prometheus(context, "goes with --prometheus URL; add it, or leave this out")
     with _measurement(policy, namespace, state, server, gpu_matchers=gpu_matchers) as found:
         measurement, every = found
         enough = measure_for or (PROMETHEUS_LONG_ENOUGH_S if server else LONG_ENOUGH_S)
@@ -151,6 +166,20 @@ def signals(
             _watch(measurement, every, with_replicas=replicas, as_json=as_json)
         else:
             _once(measurement, every, enough, with_replicas=replicas, as_json=as_json)
+
+
+def _refuse_prometheus(context: typer.Context, words: str) -> None:
+    """Refuse options of a Prometheus that will not be asked; variables are for other commands too.
+
+    Raises:
+        BadParameter: One is on the command line.
+    """
+    for each in context.command.params:
+        name = each.name or ""
+        source = context.get_parameter_source(name)
+        said = source is not None and source.name == "COMMANDLINE"
+        if said and name.startswith(("prometheus", "gpu")):
+            raise typer.BadParameter(words, param_hint=each.opts[0])
 
 
 def _saved(pages: list[Path], timing: recordings.Timing, *, as_json: bool) -> None:

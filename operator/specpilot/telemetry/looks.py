@@ -71,11 +71,15 @@ ABSENT = array("d", [math.nan])
 """A number that is not there."""
 
 
+_SAME_START_S = 0.05
+"""A process tells the same start time all its life; what is more than rounding is another one."""
+
+
 def restarted(layout: Layout, before: "array[float]", after: "array[float]") -> bool:
     """Whether the engine started anew between two looks, given as raw numbers."""
     start = layout.places.get(PROCESS_START)
     if start is not None and not math.isnan(before[start]) and not math.isnan(after[start]):
-        return after[start] > before[start] + 1
+        return abs(after[start] - before[start]) > _SAME_START_S
     # A number that is gone proves nothing: a page may be cut off.
     return any(before[p] > after[p] for p in layout.restart_places)
 

@@ -98,6 +98,12 @@ def flips(replay: dict[str, Any]) -> list[tuple[str, str, str]]:
 # --- readings files
 
 
+def test_acceptance_while_off_is_unknown_and_noted(run: Run) -> None:
+    text = "time,batch_size,setting.name,acceptance_rate\n0,40,off,0.5\n60,40,off,0.5\n"
+    found = run.json("chat.yaml", "--readings", "-", stdin=text)
+    assert any("acceptance_rate in 2" in note for note in found["notes"])
+
+
 def test_a_file_of_readings(run: Run) -> None:
     found = run.json("chat.yaml", "--readings", "-", stdin=csv())
     (replay,) = found["replays"]

@@ -272,7 +272,40 @@ def test_a_difference_is_told_field_by_field(run: Run) -> None:
     assert (change["rule"], change["kind"]) == ("off-when-busy", "changed")
 
 
+SLIP = RULES.replace("batch_size < 4", "batch_size < 4 && acceptance_rate < 60")
+
+
+def test_apply_says_what_lint_finds_and_applies_all_the_same(run: Run) -> None:
+    result = run.raw("apply", run.file("chat.yaml", SLIP))
+    assert (result.exit_code, result.stdout.split()[1]) == (0, "applied")
+    assert "SP205 warning: on-when-quiet: when: acceptance_rate < 60" in result.stderr
+    said = "applied; lint: 1 error, 1 warning, see `specpilot rules lint`"
+    assert result.stderr.splitlines()[-1] == said
+    assert run.raw("apply", run.file("sound.yaml")).stderr == ""
+
+
+def test_apply_strict_applies_nothing_that_lint_objects_to(run: Run) -> None:
+    result = run.raw("apply", "--strict", run.file("chat.yaml", SLIP))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "nothing applied; lint: 1 error, 1 warning" in result.stderr
+    assert not run.state.exists()
+    assert " applied " in run("apply", "--strict", run.file("sound.yaml"))
+
+
+def test_a_shipped_pack_is_applied_by_its_whole_name(run: Run) -> None:
+    assert "write pack:hit-rate" in run("apply", "hit-rate", code=1)
+    assert run("apply", "pack:hit-rate", "-n", "prod").startswith("prod/hit-rate@1 applied ")
+    (version,) = json.loads(run("history", "prod/hit-rate", "--json"))
+    assert version["source"] == "pack:hit-rate"
+    assert version["hash"] == pack("hit-rate").content_hash()
+    assert "no such pack" in run("apply", "pack:hitrate", code=1)
+
+
 # --- lint
+
+
+def test_lint_of_what_is_not_there_is_no_finding(run: Run) -> None:
+    assert "nope.yaml: No such file" in run("lint", "nope.yaml", code=2)
 
 
 def test_lint_passes_sound_rules_and_every_pack(run: Run) -> None:
@@ -385,6 +418,21 @@ def test_a_setting_that_is_not_told_is_unknown(run: Run) -> None:
     assert [f["verdict"] for f in lines(said)] == ["unknown"]
     said = run("evaluate", path, "--readings", "-", "--json", stdin="setting.name\noff\n")
     assert lines(said)[0]["rule"] == "on-when-quiet"
+
+
+def test_rows_that_cannot_be_are_judged_as_unknown_and_counted(run: Run) -> None:
+    path = run.file("chat.yaml", RULES.replace("batch_size < 4", "acceptance_rate < 0.5"))
+    stdin = "setting.name,acceptance_rate\noff,0.1\noff,0.2\neagle3,0.3\n"
+    result = run.raw("evaluate", path, "--readings", "-", "--json", stdin=stdin)
+    assert [f["verdict"] for f in lines(result.stdout)] == ["unknown", "unknown", "true"]
+    assert result.stderr.count("warning") == 1
+    assert "acceptance_rate in 2" in result.stderr
+
+
+def test_a_header_without_rows_is_bad_usage(run: Run) -> None:
+    path = run.file("chat.yaml")
+    said = run("evaluate", path, "--readings", "-", stdin="batch_size\n", code=2)
+    assert "no rows" in said
 
 
 def test_an_unknown_column_names_the_nearest(run: Run) -> None:

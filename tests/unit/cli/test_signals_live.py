@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -163,6 +164,18 @@ def test_a_person_sees_counts_failures_and_each_arm() -> None:
     assert "replicas: ngram 1 of 1 ready, off 1 of 2 ready" in shown
     assert "b: CrashLoopBackOff: exit 1" in shown
     assert "c (ngram)" in shown
+    assert "NoData: kept by the operator and not measured here" in shown
+
+
+def test_variables_of_other_commands_are_no_options_of_this_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SPECPILOT_PROMETHEUS_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("SPECPILOT_GPU_MATCHERS", "a='b'")
+    page = tmp_path / "a.prom"
+    page.write_bytes(recordings.series()[0].page)
+    result = CliRunner().invoke(app, ["signals", "--recording", str(page), "--json"])
+    assert result.exit_code == 0, result.output
 
 
 # --- a cluster

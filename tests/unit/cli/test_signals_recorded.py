@@ -1,33 +1,17 @@
 """`specpilot signals --recording`: what a user has, what a script reads, what is refused."""
 
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from specpilot.cli.main import app
 from specpilot.cli.recordings import Timing, load, measure
 from specpilot.domain.readings import UnknownReason
 from specpilot.domain.signals import SIGNALS
 from tests import recordings
-
-LOAD = "0.32.0-ngram-random-c16"
-WIDE = {"COLUMNS": "200"}
-
-
-def signals(*words: str | Path, stdin: bytes = b"") -> Result:
-    return CliRunner().invoke(app, ["signals", *map(str, words)], input=stdin, env=WIDE)
-
-
-def answer(*words: str | Path, stdin: bytes = b"") -> dict[str, Any]:
-    result = signals(*words, "--json", stdin=stdin)
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+from tests.unit.cli.signals_command import LOAD, PAGE, answer, refusal, signals
 
 
 @pytest.fixture(scope="module")
@@ -130,15 +114,6 @@ def test_a_loop_of_curl_is_ordered_by_number(tmp_path: Path) -> None:
     assert found["drafts"]["window_s"] == 11
 
 
-def test_files_of_a_glob_are_ordered_too(tmp_path: Path) -> None:
-    chosen = recordings.series()[8:20]
-    for i, scrape in enumerate(chosen):
-        (tmp_path / f"{i}.prom").write_bytes(scrape.page)
-    paths = sorted(tmp_path.iterdir())
-    found = answer("--recording", *paths, "--interval", "1")["signals"]
-    assert found["drafts"]["value"] == chosen[-1].noted["drafts"] - chosen[0].noted["drafts"]
-
-
 def test_times_are_taken_by_name_where_the_table_has_names(tmp_path: Path) -> None:
     first, last = recordings.series()[8], recordings.series()[18]
     (tmp_path / "b.prom").write_bytes(first.page)
@@ -162,14 +137,6 @@ def test_modification_times_count_when_asked_for(tmp_path: Path) -> None:
 def test_a_page_may_come_from_a_pipe() -> None:
     page = recordings.read("0.32.0-nospec-random-c4-after.prom")
     assert answer("--recording", "-", stdin=page)["engine"]["speculation"] == "off"
-
-
-def test_pages_in_the_wrong_order_are_warned_about(folder: Path) -> None:
-    before, after = folder / f"{LOAD}-before.prom", folder / f"{LOAD}-after.prom"
-    result = signals("--recording", after, before, "--seconds", "10")
-    assert result.exit_code == 0
-    assert "the earlier one first?" in result.stderr
-    assert not signals("--recording", before, after, "--seconds", "10").stderr
 
 
 def test_a_person_gets_a_table_with_the_reasons_below(folder: Path) -> None:
@@ -204,7 +171,6 @@ class Bad:
     files: dict[str, bytes] = field(default_factory=dict)
 
 
-PAGE = b"vllm:generation_tokens_total 5\n"
 TWO = {"a.prom": PAGE, "b.prom": PAGE}
 BAD = [
     Bad("nothing to measure", "", "give either --policy"),
@@ -214,6 +180,20 @@ BAD = [
     Bad("an empty file", "--recording {dir}/a.prom", "it is empty", {"a.prom": b""}),
     Bad("an error page", "--recording {dir}/a.prom", "it begins with '<html>'",
         {"a.prom": b"<html>\n<h1>404</h1>"}),
+    Bad("HTML with a number", "--recording {dir}/a.prom", "is no page of /metrics",
+        {"a.prom": b"<html>\nnginx 1.27\n<body>\nError 502\n</body>\n</html>\n"}),
+    Bad("words", "--recording {dir}/a.prom", "is no page of /metrics",
+        {"a.prom": b"Internal Server Error\nupstream is down\n"}),
+    Bad("comments alone", "--recording {dir}/a.prom", "is no page of /metrics",
+        {"a.prom": b"# HELP vllm:x y\n# TYPE vllm:x gauge\n"}),
+    Bad("the middle of a line", "--recording {dir}/a.prom", "ends in the middle of a line",
+        {"a.prom": PAGE[:-1]}),
+    Bad("the middle of a histogram", "--recording {dir}/a.prom", "a.prom looks cut off",
+        {"a.prom": PAGE + b'vllm:x_bucket{le="+Inf"} 4\n'}),
+    Bad("a family without samples", "--recording {dir}/a.prom", "a.prom looks cut off",
+        {"a.prom": PAGE + b"# HELP vllm:x of the\n"}),
+    Bad("pages have no Prometheus", "--recording {dir}/a.prom --prometheus http://h:1",
+        "leave it out", TWO),
     Bad("a picture", "--recording {dir}/a.prom", "is no page of /metrics", {"a.prom": bytes(99)}),
     Bad("a folder without times", "--recording {dir}", "two pages, but not how far apart", TWO),
     Bad("three pages without times", "--recording {dir}", "put a times.csv with the columns file",
@@ -248,6 +228,12 @@ BAD = [
     Bad("pages have no namespace", "--recording {dir}/a.prom -n x", "for a running target", TWO),
     Bad("files of nothing", "--policy x {dir}/a.prom", "come after --recording", TWO),
     Bad("times of a running target", "--policy x --seconds 4", "are for saved pages"),
+    Bad("Prometheus of this machine", "--policy x --prometheus http://h:1",
+        "--prometheus: is for a policy of a cluster; say its namespace with -n"),
+    Bad("its credentials", "--policy x --prometheus-username u", "say its namespace with -n"),
+    Bad("GPUs of this machine", "--policy x --gpu-matchers a='b'", "say its namespace with -n"),
+    Bad("GPUs of no Prometheus", "--policy x -n y --gpu-matchers a='b'",
+        "--gpu-matchers: goes with --prometheus URL"),
     Bad("measuring for no time", "--policy x --for 0", "--for: 0 is no time to measure"),
 ]  # fmt: skip
 
@@ -256,8 +242,4 @@ BAD = [
 def test_bad_input_is_refused_with_a_remedy(bad: Bad, tmp_path: Path) -> None:
     for name, content in bad.files.items():
         (tmp_path / name).write_bytes(content)
-    result = signals(*bad.words.format(dir=tmp_path).split(), stdin=PAGE)
-    said = " ".join(result.stderr.replace("│", " ").split())
-    assert result.exit_code == 2, said
-    assert bad.says in said
-    assert not result.stdout
+    assert bad.says in refusal(*bad.words.format(dir=tmp_path).split(), stdin=PAGE)

@@ -2,23 +2,34 @@
 
 import getpass
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from specpilot.cli.rules.source import Database, read_documents, writable
+from specpilot.cli.rules.lint import finding_words
+from specpilot.cli.rules.source import PACK, Database, read_documents, writable
 from specpilot.cli.state import StateDir
 from specpilot.controller.followers import misfits
 from specpilot.controller.rule_versions import RuleSetFile, apply_rule_sets
 from specpilot.controller.runner import SystemClock
+from specpilot.domain.linting import Finding, Severity
 from specpilot.resources import LOCAL_NAMESPACE, Fault, ResourceError, rule_set_from
+from specpilot.resources.packs import pack, pack_names
+from specpilot.resources.rule_lint import lint_rule_set
 
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="YAML files; - is stdin.")]
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...", help="YAML files, - (stdin), or shipped packs (pack:hit-rate)."
+    ),
+]
 
 
 def apply(
     files: Files,
+    *,
     state: StateDir,
     database: Database = "",
     namespace: Annotated[
@@ -33,8 +44,15 @@ def apply(
     author: Annotated[
         str, typer.Option("--author", help="For the record.", show_default="you")
     ] = "",
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Apply nothing when lint finds an error or a warning."),
+    ] = False,
 ) -> None:
-    """Write rule sets into the database as new versions; all of them or, at any fault, none."""
+    """Write rule sets into the database as new versions; all of them or, at any fault, none.
+
+    What lint finds is said on standard error, and hinders only with --strict.
+    """
     sets: list[RuleSetFile] = []
     faults: list[Fault] = []
     for path in files:
@@ -44,6 +62,10 @@ def apply(
             faults += error.faults
     if faults:
         raise ResourceError(*faults)
+    findings = [] if not strict else _findings(sets)
+    if findings:
+        _print_findings(findings, done="nothing applied")
+        raise typer.Exit(1)
     with writable(state=state, database=database) as store:
         done = apply_rule_sets(
             sets, store=store, author=author or getpass.getuser(), clock=SystemClock()
@@ -56,9 +78,35 @@ def apply(
         print(f"{name} {what} {version.content_hash}")
     for words in warnings:
         print(f"warning: {words}", file=sys.stderr)
+    if not strict and (findings := _findings(sets)):
+        _print_findings(findings, done="applied")
 
 
-def _rule_sets(path: Path, *, namespace: str) -> list[RuleSetFile]:
+def _findings(sets: list[RuleSetFile]) -> list[Finding]:
+    """What lint finds in them that is more than a note."""
+    return [
+        finding
+        for each in sets
+        for finding in lint_rule_set(each.rule_set, source=f"{each.source}: {each.rule_set.name}")
+        if finding.severity is not Severity.NOTE
+    ]
+
+
+def _print_findings(findings: list[Finding], *, done: str) -> None:
+    for finding in findings:
+        print(finding_words(finding), file=sys.stderr)
+    counts = Counter(f.severity for f in findings)
+    said = ", ".join(f"{n} {s}{'' if n == 1 else 's'}" for s in Severity if (n := counts[s]))
+    print(f"{done}; lint: {said}, see `specpilot rules lint`", file=sys.stderr)
+
+
+def _rule_sets(path: str, *, namespace: str) -> list[RuleSetFile]:
+    if path.startswith(PACK):
+        rule_set = pack(path.removeprefix(PACK))
+        return [RuleSetFile(namespace=namespace or LOCAL_NAMESPACE, rule_set=rule_set, source=path)]
+    if path in pack_names() and not Path(path).exists():
+        message = f"there is no such file; for the shipped pack write {PACK}{path}"
+        raise ResourceError(Fault(where=path, field="", message=message))
     found, faults = [], []
     documents = read_documents(path)
     for document in documents:

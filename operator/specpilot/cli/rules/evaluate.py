@@ -11,7 +11,7 @@ from specpilot.cli.rules.source import STDIN, Database, RuleSetArgument, lines_o
 from specpilot.cli.state import StateDir
 from specpilot.domain.outcomes import Outcome, RowVerdict
 from specpilot.resources.readings_file import read_rows
-from specpilot.resources.row_verdicts import RowJudge
+from specpilot.resources.row_verdicts import RowJudge, impossible_words
 
 Readings = Annotated[
     str,
@@ -59,6 +59,13 @@ def evaluate(
             f"note: {judge.gaps} gaps between rows are longer than the grace of a rule: what had "
             "been held began anew (set `grace`, or give rows closer in time)",
             file=sys.stderr,
+        )
+    if judge.impossible:
+        print(f"warning: {impossible_words(judge.impossible)}", file=sys.stderr)
+    if not counts:
+        raise typer.BadParameter(
+            f"{readings}: there are no rows under the header; give at least one",
+            param_hint="--readings",
         )
     if not as_json:
         said = ", ".join(f"{counts[v]} {v}" for v in RowVerdict)

@@ -38,17 +38,20 @@ def lint(
 ) -> None:
     """Find what is wrong with rules: exits 1 on an error. The codes are in docs/rules-lint.md."""
     ignored, parameters = _codes(ignore or []), _parameters(parameter or [])
-    found = [
-        finding
-        for word in rule_sets
-        for finding in _lint(word, parameters, state=state, database=database)
-        if finding.code not in ignored
-    ]
+    try:
+        found = [
+            finding
+            for word in rule_sets
+            for finding in _lint(word, parameters, state=state, database=database)
+            if finding.code not in ignored
+        ]
+    except OSError as error:  # 1 is for findings, and here nothing was looked at
+        raise typer.BadParameter(f"{error.filename}: {error.strerror}") from None
     if as_json:
         print(json.dumps([_plain(f) for f in found], indent=2, ensure_ascii=False))
     else:
         for finding in found:
-            print(_words(finding))
+            print(finding_words(finding))
         counts = Counter(f.severity for f in found)
         said = ", ".join(f"{counts[s]} {s}{'' if counts[s] == 1 else 's'}" for s in Severity)
         print(f"{len(rule_sets)} looked at: {said}")
@@ -93,7 +96,8 @@ def _parameters(given: list[str]) -> dict[str, float]:
     return found
 
 
-def _words(finding: Finding) -> str:
+def finding_words(finding: Finding) -> str:
+    """A finding as a line, with its place, and further lines indented."""
     where = finding.where if finding.line is None else f"{finding.where}:{finding.line}"
     what = ": ".join(p for p in (finding.rules[0] if finding.rules else "", finding.field) if p)
     head = (

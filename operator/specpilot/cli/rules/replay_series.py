@@ -1,8 +1,9 @@
 """Where a replay's readings come from: rows of a file, saved pages, or a Prometheus."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import typer
@@ -43,12 +44,14 @@ class Series:
         moments: They.
         counts_drafts: Whether there is a signal `drafts` at all.
         failed: Words of a look that failed, "" where none did.
+        impossible: In how many rows a signal was given that nothing exports while off, by signal.
     """
 
     source: str
     moments: Sequence[Moment]
     counts_drafts: bool = True
     failed: str = ""
+    impossible: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def dated(self) -> bool:
@@ -82,12 +85,17 @@ def of_rows(path: str, *, rule_set: RuleSet, start: Bound | None, end: Bound | N
         ResourceError: A row cannot be read, or there is no column `time`.
         BadParameter: Nothing lies between start and end.
     """
+    moments: list[Moment] = []
+    impossible: Counter[str] = Counter()
     with lines_of(path) as lines:
-        moments = [_of_row(r, path) for r in read_rows(lines, rule_set=rule_set, source=path)]
+        for row in read_rows(lines, rule_set=rule_set, source=path):
+            moments.append(_of_row(row, path))
+            impossible.update(row.impossible)
     return Series(
         source=path,
         moments=_cut(moments, start=start, end=end),
         counts_drafts=any("drafts" in m.readings.by_signal for m in moments),
+        impossible=impossible,
     )
 
 

@@ -18,6 +18,7 @@ from specpilot.domain.rules import RuleSet, RuleSetVersion
 from specpilot.domain.settings import OFF, OFF_NAME, SPECULATING, Setting
 from specpilot.domain.signals import REMEMBERED
 from specpilot.domain.targets import TargetRef
+from specpilot.resources.row_verdicts import impossible_words
 
 
 def named_signals(found: Sequence[Found]) -> frozenset[str]:
@@ -61,6 +62,8 @@ def story(series: Series, found: Sequence[Found], *, policy: Policy | None, ran:
         notes.append("pages do not say the date: the time of day and freeze windows are left out")
     if not series.counts_drafts and any(r.min_drafts for f in found for r in f.rule_set.rules):
         notes.append("there is no column drafts: minDrafts of the rules is taken as met")
+    if series.impossible:
+        notes.append(impossible_words(series.impossible))
     notes += _missing(series, found, used)
     moments = with_what_ran(series.moments, used, ran=ran)
     first = next(m.ran for m in moments if m.ran)
