@@ -198,8 +198,12 @@ class CompiledRuleSet:
         when = self.conditions[rule.name].judge(readings, parameters=parameters, context=context)
         truth, why, evidence = when.truth, when.why, when.evidence
         if rule.min_drafts and truth is Truth.TRUE:
-            drafts = readings.value("drafts") or 0
-            if drafts < rule.min_drafts:
+            drafts = readings.value("drafts")
+            if drafts is None:
+                truth = Truth.UNKNOWN
+                reason = readings["drafts"].reason
+                why += f"; drafts is Unknown ({reason}), {rule.min_drafts} needed"
+            elif drafts < rule.min_drafts:
                 truth = Truth.UNKNOWN
                 why += f"; drafts {drafts:.0f} of {rule.min_drafts} needed (TooFewSamples)"
         asked: list[Judgement] = []

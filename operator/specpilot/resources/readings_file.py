@@ -9,6 +9,7 @@ import csv
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,11 +17,12 @@ from difflib import get_close_matches
 
 from specpilot.domain.context import SettingFacts, TargetFacts
 from specpilot.domain.readings import Reading, Readings, UnknownReason, unknown
+from specpilot.domain.rule_tables import as_exported
 from specpilot.domain.rules import RuleSet
-from specpilot.domain.settings import OFF_NAME
+from specpilot.domain.settings import OFF, OFF_NAME
 from specpilot.domain.signals import SIGNALS
 from specpilot.resources.documents import Fault, ResourceError
-from specpilot.resources.measures import parse_measure
+from specpilot.resources.measures import parse_measure, possible
 
 TIME = "time"
 
@@ -28,6 +30,11 @@ _NUMBERS = ("setting.depth", "target.replicas", "target.ready")
 _TEXTS: tuple[str, ...] = ("setting.name", "setting.method")
 _TEXTS += ("target.name", "target.namespace", "target.kind", "target.engine", "target.labels")
 _LABEL = "target.labels."
+
+# Python would read 1_0 and the digits of every script too, which are slips in a table of numbers.
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_NOT_FINITE = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +48,8 @@ class ReadingsRow:
         setting: What is known of the active setting.
         target: What is known of the target.
         time: When, where there is a `time` column.
+        impossible: Signals that the row gives although the setting is off and nothing exports
+            them; they are Unknown in `readings`.
     """
 
     number: int
@@ -49,6 +58,7 @@ class ReadingsRow:
     setting: SettingFacts = field(default_factory=SettingFacts)
     target: TargetFacts = field(default_factory=TargetFacts)
     time: datetime | None = None
+    impossible: tuple[str, ...] = ()
 
 
 def read_rows(lines: Iterable[str], *, rule_set: RuleSet, source: str) -> Iterator[ReadingsRow]:
@@ -106,6 +116,10 @@ def _csv_rows(lines: Iterator[str], source: str, columns: "_Reader") -> Iterator
 
 
 def _header(names: list[str], source: str) -> Sequence[str]:
+    for mark, words in _SEPARATORS.items():
+        if len(names) == 1 and mark in names[0]:
+            message = f"its columns are separated by {words}; save it with commas between them"
+            raise ResourceError(Fault(where=f"{source}: header", field="", message=message))
     twice = sorted({n for n in names if names.count(n) > 1})
     if twice:
         message = f"{', '.join(map(repr, twice))} is there twice; keep one"
@@ -123,6 +137,8 @@ def _json_rows(lines: Iterator[str], source: str) -> Iterator[Cells]:
             cells = json.loads(line)
         except json.JSONDecodeError as error:
             message = f"no JSON at column {error.colno}: {error.msg}; write one object a line"
+        except ValueError as error:  # a number of thousands of digits
+            message = f"no JSON: {error}"
         else:
             if isinstance(cells, dict):
                 yield cells
@@ -228,7 +244,7 @@ class _Cells:
         elif column == "target.labels":
             self._label(_labels(cell))
         elif column in _NUMBERS:
-            self._numbers[column] = _number(cell)
+            self._numbers[column] = _whole(cell)
         else:
             self._texts[column] = _text(cell)
 
@@ -242,9 +258,11 @@ class _Cells:
         name = self._texts.get("setting.name")
         off = name == OFF_NAME  # which says everything about it
         ready, replicas = self._numbers.get("target.ready"), self._numbers.get("target.replicas")
+        given = Readings(self._readings)
+        readings = as_exported(given, active=OFF) if off else given
         return ReadingsRow(
             number=number,
-            readings=Readings(self._readings),
+            readings=readings,
             parameters=self._parameters,
             setting=SettingFacts(
                 name=name,
@@ -261,6 +279,7 @@ class _Cells:
                 labels=self._labels,
             ),
             time=self.time,
+            impossible=tuple(s for s, r in given.items() if r.known and not readings[s].known),
         )
 
 
@@ -273,21 +292,34 @@ def _number(cell: object, signal: str = "") -> float | None:
         case bool() | list() | dict():
             raise ValueError("write a number, or leave it empty for Unknown")
         case int() | float():
-            return float(cell) if math.isfinite(cell) else None
-        case str() if cell.strip():
             try:
                 value = float(cell)
-            except ValueError:
-                return parse_measure(cell.strip(), signal=signal)
+            except OverflowError:
+                raise ValueError("it is too large for a number; correct it") from None
             return value if math.isfinite(value) else None
+        case str() if text := cell.strip():
+            if _NOT_FINITE.fullmatch(text):
+                return None
+            if not _NUMBER.fullmatch(text):
+                return parse_measure(text, signal=signal, unknown="leave the cell empty")
+            if not math.isfinite(value := float(text)):
+                raise ValueError("it is too large for a number; correct it")
+            return value
         case _:
             return None
+
+
+def _whole(cell: object) -> float | None:
+    value = _number(cell)
+    if value is not None and (value < 0 or not value.is_integer()):
+        raise ValueError("write a whole number, 0 or more, or leave it empty for Unknown")
+    return value
 
 
 def _reading(signal: str, cell: object) -> Reading:
     value = _number(cell, signal)
     if value is not None:
-        return Reading(signal=signal, value=value)
+        return Reading(signal=signal, value=possible(value, signal=signal))
     return unknown(signal, UnknownReason.NO_DATA if _empty(cell) else UnknownReason.NAN)
 
 

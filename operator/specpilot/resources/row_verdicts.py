@@ -1,5 +1,6 @@
 """Judging recorded rows with a rule set, one by one."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,19 @@ from specpilot.domain.rules import RuleSet
 from specpilot.resources.readings_file import ReadingsRow
 
 _NO_TIME = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def impossible_words(counts: Mapping[str, int]) -> str:
+    """Say that signals were given while the setting is off.
+
+    Args:
+        counts: In how many rows, by signal.
+    """
+    said = ", ".join(f"{signal} in {n}" for signal, n in counts.items())
+    return (
+        f"rows say that the setting is off and yet give what nothing exports then ({said}): taken "
+        "as Unknown; leave those cells empty, or correct setting.name"
+    )
 
 
 class RowJudge:
@@ -38,10 +52,13 @@ class RowJudge:
         self._grace = min(waiting, default=timedelta.max)
         self.gaps = 0
         """How often two rows were so far apart that what had been held was forgotten."""
+        self.impossible: Counter[str] = Counter()
+        """By signal, how many rows gave it a value although nothing exports it while off."""
 
     def judge(self, row: ReadingsRow) -> Outcome:
         """Judge one row."""
         timed = row.time is not None
+        self.impossible.update(row.impossible)
         if row.time is not None:
             self.gaps += self._before is not None and row.time - self._before > self._grace
             self._before = row.time

@@ -15,7 +15,8 @@ from specpilot.resources.documents import Fault, ResourceError, contents, read
 from specpilot.resources.positions import lines, nearest
 
 _UNKNOWN = re.compile(
-    r"there is no (?:signal|parameter) called (\S+?);|\w+ has no \w|\w+ is no value"
+    r"there is no (?:signal|parameter) called (\S+?);"
+    r"|(?:setting|target|time) (?:has no \w|is no value)"
 )
 _AT_LINE = re.compile(r"line (\d+), column")
 _OF_CONDITION = re.compile(r"the (?:condition|until) of ")

@@ -30,7 +30,7 @@ from specpilot.domain.settings import OFF, OFF_NAME, Setting
 from specpilot.domain.signals import SIGNALS
 from specpilot.resources.base import Name, Strict
 from specpilot.resources.documents import Fault, ResourceError, as_json, contents
-from specpilot.resources.measures import parse_measure
+from specpilot.resources.measures import parse_measure, possible
 from specpilot.resources.quantities import Duration, PositiveDuration
 from specpilot.resources.wording import explain
 
@@ -65,9 +65,10 @@ def _reading(signal: str, value: object) -> Reading:
                 return unknown(signal, UnknownReason.NAN)  # `.nan`, as YAML spells it
             raise ValueError(f"{reason!r} is no reason; use one of {', '.join(UnknownReason)}")
         case int() | float() if not isinstance(value, bool) and math.isfinite(value):
-            return Reading(signal=signal, value=float(value))
+            return Reading(signal=signal, value=possible(float(value), signal=signal))
         case str():
-            return Reading(signal=signal, value=parse_measure(value, signal=signal))
+            number = parse_measure(value, signal=signal, unknown="write unknown")
+            return Reading(signal=signal, value=possible(number, signal=signal))
         case _:
             raise ValueError("write a number, unknown, or {unknown: REASON}")
 

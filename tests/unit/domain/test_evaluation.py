@@ -88,6 +88,14 @@ def test_too_few_drafts_make_a_rule_unknown() -> None:
     assert "50 of 100" in verdict.why
 
 
+def test_drafts_that_are_not_known_are_not_none() -> None:
+    silent = evaluate(readings(mean_acceptance_length=1.2, batch_size=10), 0)
+    verdict = next(v for v in silent.verdicts if v.rule == "bad")
+    assert verdict.truth is Truth.UNKNOWN
+    assert "drafts is Unknown (NoData), 100 needed" in verdict.why
+    assert "0 of 100" not in verdict.why
+
+
 def test_parameters_of_the_policy_replace_the_rule_sets_own() -> None:
     poor = readings(mean_acceptance_length=1.2, drafts=500, batch_size=10)
     assert evaluate(poor, 0, low=1.1).verdicts[0].truth is Truth.FALSE

@@ -216,6 +216,46 @@ TABLE: list[tuple[tuple[Rule, ...], list[tuple[Code, str]], str]] = [
         "nothing is counted above the last bound",
     ),
     (
+        (rule("a", "acceptance_rate < 60"),),
+        [(Code.FIXED, "a")],
+        "60 was meant to be 60%, and every share is below 60",
+    ),
+    (
+        (rule("a", "acceptance_rate < 60% && batch_size >= 1 && cost_ratio < 60"),),
+        [],
+        "what a reading can change",
+    ),
+    (
+        (rule("a", "batch_size > 32 || kv_cache_usage > 80"),),
+        [(Code.FIXED, "a")],
+        "the other part hides that this one is never true",
+    ),
+    (
+        (rule("a", "batch_size > 32", until="mean_acceptance_length >= 1 && batch_size < 8"),),
+        [(Code.FIXED, "a")],
+        "an until is looked at too",
+    ),
+    (
+        (rule("a", "batch_size > 32 && target.release > 0.32"),),
+        [(Code.FIXED, "a")],
+        "a release is a whole number: 0.32 is 32",
+    ),
+    (
+        (rule("a", "batch_size > 32 && setting.depth > 0 && setting.depth != 0"),),
+        [],
+        "the depth is 0 while off",
+    ),
+    (
+        (rule("a", "batch_size > 32 && setting.name != 'OFF'"),),
+        [(Code.FIXED, "a")],
+        "the name of off is in small letters",
+    ),
+    (
+        (rule("a", "batch_size > 32 && time.weekday in [0, 6]"),),
+        [(Code.FIXED, "a")],
+        "Sunday is 7",
+    ),
+    (
         (rule("a", "mean_acceptance_length < cost_ratio"),),
         [(Code.BEYOND, "a")],
         "two signals against each other are tried, not proved",
@@ -240,6 +280,24 @@ def test_every_code_has_its_case() -> None:
 def test_a_parameter_that_nothing_uses_is_named() -> None:
     (finding,) = find(rule("a", "batch_size > 32"), parameters={"spare": 1.0})
     assert (finding.code, finding.field) == (Code.UNUSED_PARAMETER, "parameters.spare")
+
+
+@pytest.mark.parametrize(
+    ("when", "says"),
+    [
+        (
+            "acceptance_rate < 60",
+            "always true: acceptance_rate lies between 0 and 1; write 60% or 0.6",
+        ),
+        ("target.release == 0.32", "0.32 is written 32 and 1.2 is written 1002"),
+        ("setting.name == 'OFF'", "always false: the name of no speculation is 'off'"),
+        ("queue_depth >= 0", "always true: queue_depth is at least 0; correct or remove it"),
+        ("!(replicas_ready < -1)", "replicas_ready < -1 is always false"),
+    ],
+)
+def test_a_comparison_that_no_reading_changes_says_why(when: str, says: str) -> None:
+    (finding,) = [f for f in find(rule("a", when)) if f.code is Code.FIXED]
+    assert says in finding.message
 
 
 def test_a_threshold_inside_a_bucket_is_told_with_its_bounds_and_the_nearest() -> None:

@@ -113,12 +113,56 @@ def test_a_byte_order_mark_is_no_part_of_the_first_name() -> None:
         ('{"setting.name": 3}\n', "write text in quotes", "a name is text"),
         ("time\n2026-01-05T08:00:00\n", "with its zone", "a time without a zone is no instant"),
         ("time\nyesterday\n", "with its zone", "a word is no time"),
+        ("batch_size\n-\n", "row 1: batch_size: '-': this is no number", "a dash is no number"),
+        ("batch_size\n-\n", "leave the cell empty for Unknown", "nor is it Unknown"),
+        ("batch_size\n-4\n", "row 1: batch_size: '-4': batch_size is never below 0", "a count"),
+        ("ttft_p99\n-5ms\n", "never below 0", "no time is negative"),
+        ("mean_acceptance_length\n0.9\n", "never below 1", "the bonus token is counted"),
+        ("acceptance_rate\n60\n", "60 is no ratio, which lies between 0 and 1; write 60% or 0.6",
+         "60% was meant"),
+        ("kv_cache_usage\n250\n", "250 is no ratio", "not even percent"),
+        ('{"acceptance_rate": 60}\n', "row 1: acceptance_rate: 60: 60 is no ratio", "JSON too"),
+        ("cost_ratio\n0\n", "0 is no cost ratio", "no step is free"),
+        ("batch_size\n1_0\n", "row 1: batch_size: '1_0'", "Python's way to write 10"),
+        ("batch_size\n\u0663\n", "this is no number", "a digit of another script"),
+        ("batch_size\n1e999\n", "too large", "what no double holds"),
+        ('{"batch_size": 1%s}\n' % ("0" * 400), "too large", "nor a whole number of JSON"),
+        ('{"batch_size": 1%s}\n' % ("0" * 5000), "row 1: no JSON", "which Python does not read"),
+        ("target.ready\n1.5\n", "write a whole number", "half a replica"),
+        ("time\n\u0663\n", "with its zone", "seconds are ASCII too"),
+        ("batch_size;queue_depth\n1;2\n", "header: its columns are separated by semicolons",
+         "how a spreadsheet saves where the comma is decimal"),
+        ("batch_size\tqueue_depth\n1\t2\n", "separated by tabs", "how a table is pasted"),
         ("batch_sise\n", "did you mean", "a header is looked at though no row follows"),
         ("time,batch_size\n20,1\n10,1\n", "row 2: time: 1970", "rows go forward in time"),
         ("time,batch_size\n20,1\n,1\n", "row 2: time: ''", "time is given to all rows or none"),
     ],
-)
+)  # fmt: skip
 def test_what_is_refused(text: str, says: str, reason: str) -> None:
     with pytest.raises(ResourceError) as error:
         rows(text)
     assert says in str(error.value), reason
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "reason"),
+    [
+        ("cost_ratio\n1.4\n", 1.4, "a cost ratio is a multiple, not a share"),
+        ("acceptance_rate\n60%\n", 0.6, "a share in percent"),
+        ("kv_cache_usage\n1.0000000001\n", 1.0000000001, "the rounding of a sum"),
+        ("batch_size\n4e1\n", 40, "an exponent"),
+        ("batch_size\n+40.\n", 40, "a sign and a bare point"),
+    ],
+)
+def test_what_is_possible_is_read(text: str, value: float, reason: str) -> None:
+    (row,) = rows(text)
+    (reading,) = row.readings.values()
+    assert reading.value == pytest.approx(value), reason
+
+
+def test_while_off_the_signals_of_speculation_are_unknown_and_told() -> None:
+    off, on = rows("setting.name,acceptance_rate,batch_size\noff,0.5,8\neagle3,0.5,8\n")
+    assert off.impossible == ("acceptance_rate",)
+    assert off.readings["acceptance_rate"].reason is UnknownReason.NOT_EXPORTED
+    assert off.readings.value("batch_size") == 8
+    assert (on.impossible, on.readings.value("acceptance_rate")) == ((), 0.5)

@@ -75,6 +75,16 @@ def test_a_field_that_is_wrong_has_its_line_too() -> None:
     assert [(code, line) for code, line, _ in findings] == [(Code.INVALID, 8)]
 
 
+def test_a_time_without_its_unit_is_no_unknown_name() -> None:
+    (finding,) = found("""\
+        spec:
+          rules:
+            - {name: a, when: batch_size > 32, setting: "off", for: 5}
+    """)
+    assert finding[0] is Code.INVALID
+    assert "write 5s or 5m" in finding[2]
+
+
 def test_text_that_is_no_yaml_is_told_with_its_line() -> None:
     ((code, line, _),) = found("spec: {rules: [\n")
     assert (code, line) == (Code.INVALID, 5)

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from specpilot.domain.buckets import DEFAULT_BOUNDS
 from specpilot.domain.evaluation import CompiledRuleSet
-from specpilot.domain.linting import SEVERITY
+from specpilot.domain.linting import SEVERITY, Severity
 from specpilot.domain.rule_tables import run
 from specpilot.resources.packs import pack
+from specpilot.resources.rule_lint import lint_text
 from specpilot.resources.rule_table import load_tables, tables_for
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -32,6 +33,31 @@ def test_the_bounds_of_the_page_are_those_that_lint_uses() -> None:
         for family in re.findall(r"`(\w+)_p\*`", names)
     }
     assert found == DEFAULT_BOUNDS
+
+
+def whole_examples() -> list[tuple[str, str]]:
+    """Every rule set that a page shows from its first line to its last."""
+    return [
+        (f"{path.relative_to(DOCS)}", block)
+        for path in sorted(DOCS.rglob("*.md"))
+        for block in re.findall(
+            r"^```yaml\n(.*?)^```", path.read_text("utf-8"), re.DOTALL | re.MULTILINE
+        )
+        if re.search(r"^apiVersion:", block, re.MULTILINE)
+        and re.search(r"^kind: RuleSet$", block, re.MULTILINE)
+    ]
+
+
+def test_lint_has_nothing_against_the_examples() -> None:
+    examples = whole_examples()
+    assert "rules.md" in {name for name, _ in examples}
+    wrong = [
+        f"{name}: {finding.code} {finding.message}"
+        for name, text in examples
+        for finding in lint_text(text, source=name)
+        if finding.severity is not Severity.NOTE
+    ]
+    assert not wrong
 
 
 def test_the_example_of_a_test_table_passes() -> None:

@@ -50,7 +50,7 @@ def read_literal(text: str) -> tuple[float, Unit | None]:
     if _PLAIN.fullmatch(text):
         return float(text), None
     parts = _PART.findall(text)
-    if "".join(number + suffix for number, suffix in parts) != text:
+    if not parts or "".join(number + suffix for number, suffix in parts) != text:
         raise ValueError("this is no number; write it in decimal, with or without a unit")
     total, units = Decimal(0), []
     for number, suffix in parts:

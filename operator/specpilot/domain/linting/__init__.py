@@ -6,7 +6,7 @@ the cases cannot be listed, lint says so and claims nothing.
 """
 
 from specpilot.domain.evaluation import CompiledRuleSet
-from specpilot.domain.linting import alone
+from specpilot.domain.linting import alone, comparisons
 from specpilot.domain.linting.findings import (
     SEVERITY,
     TITLES,
@@ -36,7 +36,10 @@ def lint(rules: CompiledRuleSet) -> tuple[Finding, ...]:
     analysis = Analysis(rules)
     found = list(alone.unused_parameters(analysis))
     for rule in rules.rule_set.rules:
-        found += alone.reach(rule, analysis)
+        reached = list(alone.reach(rule, analysis))
+        never = any(f.code is Code.NEVER_TRUE for f in reached)
+        found += reached
+        found += comparisons.fixed(rule, analysis, never=never)
         found += alone.until_with_when(rule, analysis)
         found += alone.needs_for(rule, analysis)
         found += alone.inside_buckets(rule, analysis)

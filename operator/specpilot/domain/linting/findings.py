@@ -25,6 +25,7 @@ class Code(StrEnum):
     SHADOWED = "SP202"
     NEEDS_PARAMETER = "SP203"
     UNTIL_WITH_WHEN = "SP204"
+    FIXED = "SP205"
     CHASE = "SP301"
     OVERLAP = "SP302"
     THERE_AND_BACK = "SP303"
@@ -43,6 +44,7 @@ SEVERITY: Mapping[Code, Severity] = {
     Code.SHADOWED: Severity.ERROR,
     Code.NEEDS_PARAMETER: Severity.NOTE,
     Code.UNTIL_WITH_WHEN: Severity.WARNING,
+    Code.FIXED: Severity.WARNING,
     Code.CHASE: Severity.ERROR,
     Code.OVERLAP: Severity.ERROR,
     Code.THERE_AND_BACK: Severity.WARNING,
@@ -61,6 +63,7 @@ TITLES: Mapping[Code, str] = {
     Code.SHADOWED: "an earlier rule wins whenever this one is true",
     Code.NEEDS_PARAMETER: "never true with the parameters as they stand",
     Code.UNTIL_WITH_WHEN: "`until` can be true while `when` is",
+    Code.FIXED: "a comparison that no reading changes",
     Code.CHASE: "two rules that undo each other at one reading",
     Code.OVERLAP: "two rules that ask for different settings at one reading",
     Code.THERE_AND_BACK: "a flip that the other rule takes back",

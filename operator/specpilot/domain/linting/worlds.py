@@ -16,9 +16,10 @@ from zoneinfo import ZoneInfo
 
 from specpilot.domain.context import TargetFacts
 from specpilot.domain.linting.syntax import LABELS, Shape
+from specpilot.domain.ranges import SHARES, WHOLE, limits
 from specpilot.domain.readings import Reading, Readings
 from specpilot.domain.settings import OFF, OFF_NAME, Setting
-from specpilot.domain.signals import SIGNALS, Unit
+from specpilot.domain.signals import SIGNALS
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 Value: TypeAlias = float | str | Labels | None
@@ -29,24 +30,6 @@ TIME = ("time.hour", "time.minute", "time.weekday")
 
 ANOTHER = "another"
 """Stands for every text that no condition names."""
-
-_WHOLE: Mapping[str, tuple[float, float]] = {
-    "time.hour": (0, 23),
-    "time.minute": (0, 59),
-    "time.weekday": (1, 7),
-    "setting.depth": (1, 1024),
-    "target.replicas": (0, math.inf),
-    "target.ready": (0, math.inf),
-    "target.release": (0, math.inf),
-}
-"""Variables that are whole numbers, with what they can be; depth is that of a speculating one."""
-
-_SHARES = frozenset(
-    name
-    for name, signal in SIGNALS.items()
-    if signal.unit is Unit.RATIO and name != "cost_ratio"  # a multiple, not a share
-)
-_FROM_ONE = frozenset({"mean_acceptance_length", "acceptance_baseline", "setting.depth"})
 
 _SPREAD: Mapping[str, Sequence[float]] = {
     "time.hour": range(24),
@@ -75,15 +58,6 @@ class Axis:
 
     variable: str
     values: tuple[Value, ...]
-
-
-def limits(variable: str) -> tuple[float, float]:
-    """What a variable can be at all."""
-    if variable in _WHOLE:
-        return _WHOLE[variable]
-    if variable in _SHARES:
-        return (0.0, 1.0)
-    return (1.0 if variable in _FROM_ONE else 0.0, math.inf)
 
 
 def axes(shapes: Iterable[Shape]) -> dict[str, Axis]:
@@ -120,11 +94,9 @@ def _axis(variable: str, thresholds: set[float | str], *, loose: bool) -> Axis:
             other += "-"
         return Axis(variable=variable, values=(None, *texts, other))
     low, high = limits(variable)
-    found = _cells(numbers, low, high, whole=variable in _WHOLE)
+    found = _cells(numbers, low, high, whole=variable in WHOLE)
     if loose:
-        spread = _SPREAD.get(variable) or (
-            _SPREAD_SHARES if variable in _SHARES else _SPREAD_OTHERS
-        )
+        spread = _SPREAD.get(variable) or (_SPREAD_SHARES if variable in SHARES else _SPREAD_OTHERS)
         found |= {float(v) for v in spread}
     return Axis(variable=variable, values=(None, *sorted(found)))
 
