@@ -24,6 +24,14 @@ from tests.cluster.waiting import NotInTimeError, wait_for
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="cluster-processes")
 
 
+def hear_ctrl_c() -> None:
+    """For `preexec_fn`: a shell makes what it starts in the background deaf to Ctrl-C.
+
+    Tests that run there would hand that on to the process they want to interrupt.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class ProcessError(RuntimeError):
     """A program ended or did not become ready; the message holds the end of its log."""
 

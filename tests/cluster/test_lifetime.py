@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.cluster.manifests import container, pod
+from tests.cluster.processes import hear_ctrl_c
 from tests.cluster.waiting import wait_for
 
 pytestmark = pytest.mark.cluster
@@ -33,6 +34,7 @@ def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - it only sets how a signal is met
         )
     try:
         wait_for(

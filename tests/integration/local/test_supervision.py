@@ -17,6 +17,7 @@ from specpilot.domain.targets import TargetProblem, TargetRef
 from specpilot.fleets.local import LocalFleet, LocalGroupError
 from specpilot.fleets.local.process import owned
 from specpilot.fleets.local.state import GroupLockedError, StateFileError
+from tests.cluster.processes import hear_ctrl_c
 from tests.integration.local.support import (
     OFF,
     ON,
@@ -55,6 +56,7 @@ def test_no_process_outlives_its_supervisor(tmp_path, number):
         stdout=subprocess.PIPE,
         text=True,
         env=environment(),
+        preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - it only sets how a signal is met
     )
     try:
         url = supervisor.stdout.readline().strip()
