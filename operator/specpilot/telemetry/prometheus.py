@@ -15,13 +15,13 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Self
 
 from specpilot.domain.ports import Ask, Clock
 from specpilot.domain.readings import Readings, UnknownReason
 from specpilot.domain.targets import Replica
 from specpilot.telemetry import promql
 from specpilot.telemetry.answer import answer
+from specpilot.telemetry.background import Background
 from specpilot.telemetry.connection import (
     Connection,
     FaultKind,
@@ -50,7 +50,7 @@ _LONGEST_REACH_S = 3600.0
 """Moments longer ago are not looked up after a start."""
 
 
-class PrometheusTelemetry:
+class PrometheusTelemetry(Background):
     """Looks at all tracked replicas through Prometheus.
 
     Args:
@@ -83,6 +83,7 @@ class PrometheusTelemetry:
         self._interval_s = interval_s
         self._settle_s = settle_s
         self._deadline_s = max(10.0, 2 * interval_s) if deadline_s is None else deadline_s
+        super().__init__(name="prometheus", interval_s=interval_s, patience_s=self._deadline_s)
         self._address = server.address
         self._connection = Connection(server)
         self._rings = Rings(
@@ -99,48 +100,13 @@ class PrometheusTelemetry:
         self._fetched: frozenset[Family] = frozenset()
         self._turn_back = False
         self._moments: list[float] = []  # when rounds looked, and what they looked back at
-        self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
-        self._wake = threading.Event()
         self.queries = 0
         """How many queries the last round put."""
 
-    # --- life
-
-    def start(self) -> None:
-        """Start looking in the background; again is harmless."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="prometheus", daemon=True)
-            self._thread.start()
-
     def close(self) -> None:
         """Stop looking and close the connections; what was seen stays readable."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._stop.set()
-            self._wake.set()
-            thread.join(timeout=self._deadline_s + 5)
-            self._stop = threading.Event()
+        super().close()
         self._connection.close()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def _run(self) -> None:
-        stop, due = self._stop, time.monotonic()
-        while not stop.is_set():
-            try:
-                self.sample()
-            except Exception:
-                log.exception("a round of questions to Prometheus failed")
-            due = max(due + self._interval_s, time.monotonic())
-            if self._wake.wait(due - time.monotonic()):
-                due = time.monotonic()  # woken early: count from here
-            self._wake.clear()
 
     # --- questions
 

@@ -11,10 +11,7 @@ sampling interval, and a request sent into a closing connection would look like 
 import asyncio
 import logging
 import ssl
-import threading
-import time
 from collections.abc import Mapping, Sequence
-from typing import Self
 
 import httpx
 
@@ -22,6 +19,7 @@ from specpilot.domain.ports import Ask, Clock
 from specpilot.domain.readings import Readings, UnknownReason
 from specpilot.domain.targets import Replica
 from specpilot.telemetry.answer import answer
+from specpilot.telemetry.background import Background
 from specpilot.telemetry.exposition import Page, parse
 from specpilot.telemetry.rings import Rings
 from specpilot.telemetry.windows import Arm, Fault
@@ -38,7 +36,7 @@ class ScrapeError(Exception):
     """A replica did not give its page; the text says why."""
 
 
-class ScrapeTelemetry:
+class ScrapeTelemetry(Background):
     """Samples `/metrics` of every tracked replica that serves.
 
     Args:
@@ -68,6 +66,7 @@ class ScrapeTelemetry:
             raise ValueError(
                 f"scrape interval {interval_s} s and timeout {timeout_s} s: both must be above 0"
             )
+        super().__init__(name="scrape", interval_s=interval_s, patience_s=timeout_s)
         self._clock = clock
         self._interval_s = interval_s
         self._timeout_s = timeout_s
@@ -82,31 +81,6 @@ class ScrapeTelemetry:
             keep_s=keep_s,
             stale_floor_s=stale_floor_s,
         )
-        self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
-
-    # --- life
-
-    def start(self) -> None:
-        """Start sampling in the background; again is harmless."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="scrape", daemon=True)
-            self._thread.start()
-
-    def close(self) -> None:
-        """Stop sampling; what was sampled stays readable."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._stop.set()
-            thread.join(timeout=self._timeout_s + 5)
-            self._stop = threading.Event()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def track(self, replicas: Sequence[Replica]) -> None:
         """Replace the list of replicas to sample. History of those gone is kept until it is old."""
@@ -132,17 +106,6 @@ class ScrapeTelemetry:
     def sample(self) -> None:
         """Scrape every replica once, now. Must not be called from a running event loop."""
         asyncio.run(self._sample_once())
-
-    def _run(self) -> None:
-        stop, due = self._stop, time.monotonic()
-        while not stop.is_set():
-            try:
-                self.sample()
-            except Exception:
-                log.exception("a round of scrapes failed")
-            # A round that took too long is not made up for.
-            due = max(due + self._interval_s, time.monotonic())
-            stop.wait(due - time.monotonic())
 
     async def _sample_once(self) -> None:
         due = {key: replica for key, replica in self._rings.tracked().items() if replica.endpoint}

@@ -9,14 +9,12 @@ fleet started a process with.
 import asyncio
 import logging
 import ssl
-import threading
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Self
 
 from specpilot.domain.ports import Ask, Clock
 from specpilot.domain.readings import UnknownReason
 from specpilot.domain.targets import Replica
+from specpilot.telemetry.background import Background
 from specpilot.telemetry.gpu.combine import PodDevices, by_pod, of_devices, unseen
 from specpilot.telemetry.gpu.fetch import Fetched, Fetcher, address, page_url
 from specpilot.telemetry.gpu.page import parse
@@ -30,7 +28,7 @@ log = logging.getLogger(__name__)
 SOURCE = "GPU exporter"
 
 
-class ExporterTelemetry:
+class ExporterTelemetry(Background):
     """Samples the pages of GPU exporters and attributes devices to the tracked replicas.
 
     Args:
@@ -72,6 +70,7 @@ class ExporterTelemetry:
                 f"GPU exporter interval {interval_s} s and timeout {timeout_s} s: both must be "
                 "above 0"
             )
+        super().__init__(name="gpu exporters", interval_s=interval_s, patience_s=timeout_s)
         self._urls = tuple(dict.fromkeys(page_url(url) for url in urls))
         self._interval_s = interval_s
         self._timeout_s = timeout_s
@@ -90,31 +89,6 @@ class ExporterTelemetry:
             keep_s=keep_s,
             stale_floor_s=stale_floor_s,
         )
-        self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
-
-    # --- life
-
-    def start(self) -> None:
-        """Start sampling in the background; again is harmless."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="gpu exporters", daemon=True)
-            self._thread.start()
-
-    def close(self) -> None:
-        """Stop sampling; what was sampled stays readable."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._stop.set()
-            thread.join(timeout=self._timeout_s + 5)
-            self._stop = threading.Event()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def track(self, replicas: Sequence[Replica]) -> None:
         """Replace the list of replicas whose devices are of interest."""
@@ -165,17 +139,6 @@ class ExporterTelemetry:
         if self._devices is None:
             return unseen()
         return _unreported(sorted(self._devices(replica)))
-
-    def _run(self) -> None:
-        stop, due = self._stop, time.monotonic()
-        while not stop.is_set():
-            try:
-                self.sample()
-            except Exception:
-                log.exception("a round of GPU exporters failed")
-            # A round that took too long is not made up for.
-            due = max(due + self._interval_s, time.monotonic())
-            stop.wait(due - time.monotonic())
 
     def _attributed(
         self, replicas: Mapping[str, Replica], pages: Mapping[str, Fetched]

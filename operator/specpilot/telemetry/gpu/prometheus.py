@@ -9,11 +9,11 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Self
 
 from specpilot.domain.ports import Ask, Clock
 from specpilot.domain.readings import UnknownReason
 from specpilot.domain.targets import Replica
+from specpilot.telemetry.background import Background
 from specpilot.telemetry.connection import (
     Connection,
     FaultKind,
@@ -37,7 +37,7 @@ IDLE_S = 600.0
 """Nobody who evaluates rules goes without a question for so long."""
 
 
-class PrometheusDevices:
+class PrometheusDevices(Background):
     """Looks at the devices of all tracked replicas through Prometheus.
 
     Args:
@@ -72,6 +72,7 @@ class PrometheusDevices:
         self._interval_s = interval_s
         self._settle_s = settle_s
         self._deadline_s = max(10.0, interval_s) if deadline_s is None else deadline_s
+        super().__init__(name="prometheus gpu", interval_s=interval_s, patience_s=self._deadline_s)
         self._idle_s = idle_s
         self._address = server.address
         self._connection = Connection(server)
@@ -84,51 +85,18 @@ class PrometheusDevices:
         )
         self._asked = threading.Lock()  # guards the next one and the length of the rings
         self._asked_at: float | None = None
-        self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
-        self._wake = threading.Event()
-
-    # --- life
-
-    def start(self) -> None:
-        """Start looking in the background; again is harmless."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="prometheus gpu", daemon=True)
-            self._thread.start()
 
     def close(self) -> None:
         """Stop looking and close the connections; what was seen stays readable."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._stop.set()
-            self._wake.set()
-            thread.join(timeout=self._deadline_s + 5)
-            self._stop = threading.Event()
+        super().close()
         self._connection.close()
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
+    def _needed(self) -> bool:
+        """Whether anybody has asked for a GPU signal lately.
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def _run(self) -> None:
-        stop = self._stop
-        while not stop.is_set():
-            began = time.monotonic()
-            # Every Prometheus is asked whether there are exporters, and most rules name no GPU
-            # signal: the two queries are saved while nobody has asked for one lately.
-            if self._wanted():
-                try:
-                    self.sample()
-                except Exception:
-                    log.exception("a round of questions about GPUs failed")
-            # A round that took too long is not made up for.
-            self._wake.wait(max(0.0, began + self._interval_s - time.monotonic()))
-            self._wake.clear()
-
-    def _wanted(self) -> bool:
+        Every Prometheus is asked whether there are exporters, and most rules name no such signal:
+        the two queries are saved.
+        """
         with self._asked:
             asked_at = self._asked_at
         return asked_at is not None and time.monotonic() - asked_at < self._idle_s
@@ -147,7 +115,7 @@ class PrometheusDevices:
     def windows(self, asks: Sequence[Ask], *, deadline_s: float) -> Mapping[str, Arm]:  # noqa: ARG002 - memory answers at once
         """Answer from what was seen; the first question after a while begins a round at once."""
         if asks:
-            sleeping = not self._wanted()
+            sleeping = not self._needed()
             longest = max((ask.end - ask.start).total_seconds() for ask in asks)
             with self._asked:
                 self._asked_at = time.monotonic()

@@ -1,0 +1,69 @@
+"""Looking again and again, in a thread of its own: what every source that keeps samples does."""
+
+import logging
+import threading
+import time
+from typing import Self
+
+log = logging.getLogger(__name__)
+
+
+class Background:
+    """A source whose `sample` is called in the background from `start` until `close`.
+
+    Args:
+        name: Of the thread, and of the source in the log.
+        interval_s: Seconds from one call to the next. One that took longer is not made up for.
+        patience_s: Longest time that a call may take; `close` waits a little longer.
+    """
+
+    def __init__(self, *, name: str, interval_s: float, patience_s: float) -> None:
+        self._name = name
+        self._every_s = interval_s
+        self._patience_s = patience_s
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+
+    def sample(self) -> None:
+        """Look once, now."""
+        raise NotImplementedError
+
+    def _needed(self) -> bool:
+        """Whether a round is worth its cost."""
+        return True
+
+    def start(self) -> None:
+        """Start looking in the background; again is harmless."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stop looking; what was seen stays readable."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._stop.set()
+            self._wake.set()
+            thread.join(timeout=self._patience_s + 5)
+            self._stop = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        stop, due = self._stop, time.monotonic()
+        while not stop.is_set():
+            if self._needed():
+                try:
+                    self.sample()
+                except Exception:
+                    log.exception("a round of %s failed", self._name)
+            due = max(due + self._every_s, time.monotonic())
+            if self._wake.wait(due - time.monotonic()):
+                due = time.monotonic()  # woken early: count from here
+            self._wake.clear()
