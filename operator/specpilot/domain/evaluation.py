@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from specpilot.domain.changes import Evidence
 from specpilot.domain.conditions import Condition, ConditionError, Judgement, Truth
@@ -127,7 +128,7 @@ class CompiledRuleSet:
         yield from self.conditions.values()
         yield from self.untils.values()
 
-    @property
+    @cached_property
     def signals(self) -> frozenset[str]:
         """Every signal that a condition names."""
         return frozenset(s for c in self._all() for s in c.signals)

@@ -67,7 +67,3 @@ class Declared:
     setting: str = OFF_NAME
     config: str = ""
     change_id: str = ""
-
-    def same_config(self, other: "Declared") -> bool:
-        """Whether both make the engine do the same."""
-        return self.config == other.config

@@ -36,7 +36,7 @@ def merge(histograms: Iterable[Buckets]) -> Buckets:
     merged: list[tuple[float, float]] = []
     highest = 0.0
     for bound in sorted(common):
-        # Increases of neighbouring buckets are extrapolated apart and may differ in the last bit.
+        # A damaged page may have less in a bucket than in the one before it.
         highest = max(highest, math.fsum(table[bound] for table in tables))
         merged.append((bound, highest))
     return tuple(merged)

@@ -112,12 +112,6 @@ class Rings:
         with self._lock:
             self._faults |= dict.fromkeys(keys, fault)
 
-    def covers(self, key: str) -> tuple[float, float] | None:
-        """Times of a replica's oldest and newest sample."""
-        with self._lock:
-            history = self._histories.get(key)
-            return history.covers if history else None
-
     # --- questions
 
     def arms(self, asks: Sequence[Ask]) -> Mapping[str, Arm]:
