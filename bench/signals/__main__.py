@@ -31,7 +31,8 @@ from rich.console import Console
 from bench.signals import prometheus, report
 from bench.signals.fleet import STEP_S, WINDOW_S, Fleet
 from bench.signals.pages import read_by_the_product
-from tests.cluster.processes import Process, free_port
+from tests.cluster.ports import free_port
+from tests.cluster.processes import Process
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("recorded", "real", "scrape")

@@ -15,7 +15,8 @@ from bench.signals import remote_write
 from bench.signals.fleet import STEP_S, Pod
 from bench.signals.pages import Series, series
 from tests.cluster import build
-from tests.cluster.processes import Process, free_port
+from tests.cluster.ports import free_port
+from tests.cluster.processes import Process
 
 _SAMPLES_A_REQUEST = 40_000
 _SAMPLE = re.compile(rb"^(?P<name>\w+)(?:\{(?P<labels>[^}]*)\})? (?P<value>\S+)", re.MULTILINE)

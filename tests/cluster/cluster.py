@@ -18,7 +18,8 @@ from tests.cluster.api import Api
 from tests.cluster.controlplane import ADMIN, DEFAULT_USERS, ControlPlane
 from tests.cluster.kubelet.options import BackOff, Image, KubeletOptions, write_images
 from tests.cluster.nodes import Nodes
-from tests.cluster.processes import Process, ProcessError, free_port
+from tests.cluster.ports import free_port
+from tests.cluster.processes import Process, ProcessError
 from tests.cluster.prometheus import Prometheus
 from tests.cluster.waiting import wait_for
 

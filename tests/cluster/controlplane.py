@@ -16,7 +16,8 @@ import httpx
 import yaml
 
 from tests.cluster.api import Api, ApiError
-from tests.cluster.processes import Process, free_port
+from tests.cluster.ports import free_port
+from tests.cluster.processes import Process
 
 JsonObject = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Child processes of the test cluster: free ports, logs, readiness with an explanation, and an end.
+"""Child processes of the test cluster: logs, readiness with an explanation, and an end.
 
 Every child dies with this process, even when it is killed with SIGKILL (see :mod:`lifeline`).
 """
@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -34,19 +32,6 @@ def hear_ctrl_c() -> None:
 
 class ProcessError(RuntimeError):
     """A program ended or did not become ready; the message holds the end of its log."""
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that is free now and stays so for a server that is down for a while.
-
-    It is below the range from which the kernel takes ports for outgoing connections; one of those
-    would sooner or later sit on the port of a server that a test restarts.
-    """
-    while True:
-        port = random.randint(20_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((host, port))
-            return port
 
 
 class Process:

@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import yaml
 
-from tests.cluster.processes import Process, free_port
+from tests.cluster.ports import free_port
+from tests.cluster.processes import Process
 
 JsonObject = dict[str, Any]
 

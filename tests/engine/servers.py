@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import httpx
 import psutil
 
 from scripts.engine import install
+from tests.cluster.ports import free_port
 
 MODEL_NAME = "served"
 CONTEXT = 2048
@@ -170,13 +170,6 @@ def deadline(seconds: float, describe: object = "") -> Iterator[None]:
         time.sleep(0.1)
     text = describe() if callable(describe) else describe
     raise AssertionError(f"not within {seconds:.0f} s: {text}")
-
-
-def free_port() -> int:
-    """Return a port of the loopback interface that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -3,12 +3,14 @@
 import contextlib
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+import tests.cluster.api
 from specpilot.domain.targets import TargetRef
 from specpilot.fleets.kubernetes import (
     Api,
@@ -25,7 +27,7 @@ from specpilot.fleets.kubernetes.api import refusal_event
 from specpilot.fleets.kubernetes.request import DEPLOYMENTS, watch
 from specpilot.fleets.kubernetes.watches import WORKLOADS
 from tests.cluster.cluster import Cluster
-from tests.cluster.processes import free_port
+from tests.cluster.ports import free_port
 from tests.cluster.waiting import wait_for
 from tests.integration.kubernetes.conftest import MakeTarget, WallClock, engine
 
@@ -181,27 +183,86 @@ def test_the_api_server_restarts(
     assert (datetime.now(UTC) - state.last_contact).total_seconds() < 30
 
 
+@pytest.fixture
+def parcels(cluster: Cluster) -> Iterator[Resource]:
+    """A kind of its own, whose history in the server begins late.
+
+    That of a built-in kind may reach back to version 1, when the server was quick to start.
+    """
+    group = f"{uuid.uuid4().hex[:6]}.example"
+    name = f"parcels.{group}"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    cluster.api.apply(
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": name},
+            "spec": {
+                "group": group,
+                "scope": "Namespaced",
+                "names": {"plural": "parcels", "singular": "parcel", "kind": "Parcel"},
+                "versions": [version],
+            },
+        }
+    )
+    definition = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+
+    def is_served() -> bool:
+        try:
+            cluster.api.list(f"{group}/v1", "Parcel")
+        except (LookupError, tests.cluster.api.ApiError):  # not known yet, or being made ready
+            return False
+        return True
+
+    try:
+        wait_for(is_served, describe="the new kind is served")
+        yield Resource(group=group, version="v1", plural="parcels", kind="Parcel")
+    finally:
+        cluster.api.delete(*definition, name=name)
+
+
 def test_a_version_that_the_server_has_forgotten(
-    make_watches: MakeWatches, cluster: Cluster, namespace: str, api: Api
+    make_watches: MakeWatches, cluster: Cluster, namespace: str, api: Api, parcels: Resource
 ) -> None:
-    """After etcd's history is compacted an old version is answered with 410: list again."""
+    """A version from before what the server remembers is answered with 410: list again."""
+
+    def parcel(name: str) -> None:
+        cluster.api.apply(
+            {
+                "apiVersion": f"{parcels.group}/v1",
+                "kind": "Parcel",
+                "metadata": {"name": name},
+            },
+            namespace=namespace,
+        )
+
     events = api.stream(
-        watch(CONFIG_MAPS, namespace=namespace, resource_version="1", timeout_s=2),
+        watch(parcels, namespace=namespace, resource_version="1", timeout_s=2),
         read_timeout_s=5,
     )
     [event] = events
-    assert refusal_event(CONFIG_MAPS, event["object"]).expired, "version 1 is gone for good"
-    watches = make_watches(namespace, resources=(CONFIG_MAPS,))
+    assert refusal_event(parcels, event["object"]).expired, f"version 1 is gone for good: {event}"
+    watches = make_watches(namespace, resources=(parcels,))
     assert watches.wait_synced(timeout_s=20)
-    config_map(cluster, namespace, "t-a", "1")
-    wait_for(lambda: "t-a" in known(watches, namespace), describe="in step")
+
+    def names() -> set[str]:
+        return {o["metadata"]["name"] for o in watches.store(parcels).all(namespace)}
+
+    parcel("a")
+    wait_for(lambda: names() == {"a"}, describe="in step")
     [follower] = watches._watches.values()
     follower._version = "1"
     stream = follower._stream
     if stream is not None:
         stream.close()
-    config_map(cluster, namespace, "t-b", "1")
-    wait_for(lambda: known(watches, namespace) == {"t-a": "1", "t-b": "1"}, describe="relisted")
+    parcel("b")
+    wait_for(lambda: names() == {"a", "b"}, describe="relisted")
     assert int(follower._version) > 1
 
 

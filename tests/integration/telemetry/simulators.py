@@ -12,7 +12,8 @@ from pathlib import Path
 import httpx
 
 from specpilot.domain.targets import Replica
-from tests.cluster.processes import Process, free_port
+from tests.cluster.ports import free_port
+from tests.cluster.processes import Process
 from tests.unit.telemetry.builders import replica
 
 ROOT = Path(__file__).parents[3]

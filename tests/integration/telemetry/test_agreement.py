@@ -26,7 +26,8 @@ from specpilot.telemetry import (
     ScrapeTelemetry,
 )
 from tests.cluster import build
-from tests.cluster.processes import Process, free_port
+from tests.cluster.ports import free_port
+from tests.cluster.processes import Process
 from tests.cluster.waiting import wait_for
 from tests.integration.telemetry.simulators import ENVIRONMENT, NGRAM, Simulator, start
 from tests.unit.telemetry.builders import WallClock, ask, replica

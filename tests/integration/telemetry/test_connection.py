@@ -21,7 +21,7 @@ from specpilot.telemetry.connection import (
     PrometheusServer,
     ServerError,
 )
-from tests.cluster.processes import free_port
+from tests.cluster.ports import free_port
 from tests.integration.telemetry.certificates import Authority, Pair
 from tests.integration.telemetry.servers import Answer, Seen, Server, serving
 

@@ -20,7 +20,8 @@ from specpilot.telemetry.gpu import PodDevices, PrometheusDevices, absorb, query
 from specpilot.telemetry.gpu.samples import Owner
 from specpilot.telemetry.promql import Labels
 from tests.cluster import build
-from tests.cluster.processes import Process, free_port
+from tests.cluster.ports import free_port
+from tests.cluster.processes import Process
 from tests.cluster.waiting import wait_for
 from tests.integration.telemetry.servers import Answer, Seen, serving
 from tests.unit.telemetry.builders import FrozenClock, WallClock, ask, replica

@@ -9,7 +9,7 @@ import pytest
 
 from specpilot.domain.readings import Readings, UnknownReason
 from specpilot.telemetry import ScrapeTelemetry
-from tests.cluster.processes import free_port
+from tests.cluster.ports import free_port
 from tests.cluster.waiting import wait_for
 from tests.integration.telemetry.servers import Answer, Seen, serving
 from tests.unit.telemetry.builders import FrozenClock, WallClock, ask, page, recording, replica

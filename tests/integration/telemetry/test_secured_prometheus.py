@@ -18,7 +18,8 @@ from specpilot.telemetry.connection import (
     PrometheusServer,
 )
 from tests.cluster import build
-from tests.cluster.processes import Process, free_port
+from tests.cluster.ports import free_port
+from tests.cluster.processes import Process
 from tests.integration.telemetry.certificates import Authority
 
 pytestmark = pytest.mark.cluster

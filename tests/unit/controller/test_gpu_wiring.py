@@ -14,7 +14,7 @@ from specpilot.controller.local_service import LocalService
 from specpilot.store import Store
 from specpilot.telemetry import PrometheusServer
 from specpilot.telemetry.gpu import DeviceChoice, ExporterTelemetry, PrometheusDevices
-from tests.cluster.processes import free_port
+from tests.cluster.ports import free_port
 from tests.cluster.waiting import wait_for
 from tests.integration.telemetry.servers import Answer, serving
 

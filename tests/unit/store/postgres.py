@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 
 from tests.cluster.lifeline import die_with
-from tests.cluster.processes import free_port
+from tests.cluster.ports import free_port
 from tests.cluster.waiting import wait_for
 
 

@@ -15,7 +15,7 @@ from specpilot.domain.targets import Replica
 from specpilot.telemetry.gpu import ExporterTelemetry
 from specpilot.telemetry.gpu.fetch import address
 from specpilot.telemetry.windows import Arm, ReplicaWindow
-from tests.cluster.processes import free_port
+from tests.cluster.ports import free_port
 from tests.cluster.waiting import wait_for
 from tests.integration.telemetry.servers import Answer, Server, serving
 from tests.unit.telemetry.builders import END, FrozenClock, WallClock, ask, replica
