@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from specpilot.domain.readings import Reading, UnknownReason
 from specpilot.domain.signals import SIGNALS, Unit
 from specpilot.telemetry.histograms import merge, quantile
-from specpilot.telemetry.names import Counter, DeviceGauge, Family
+from specpilot.telemetry.names import Counter, DeviceGauge, Family, Gauge
 from specpilot.telemetry.reads import (
     Read,
     checked,
@@ -24,6 +24,7 @@ from specpilot.telemetry.reads import (
     counter,
     decode_per_token,
     device,
+    gauge,
     histogram,
     legacy_rate,
     position,
@@ -240,6 +241,20 @@ class Derivation:
         if whole <= 0:
             return self._too_few(signal, share, empty)
         return self._known(signal, part / whole, share, count=whole)
+
+    def hit_rate(self, signal: str, cache: Read[tuple[float, float]]) -> Reading:
+        """Tokens found in the prefix cache over those looked up."""
+        usable = [window for window in self.windows if window.samples]
+        counted = any(Counter.PREFIX_QUERIES in window.counters for window in usable)
+        if not counted and any(Gauge.HIT_RATE in window.gauges for window in usable):
+            share = self._share(gauge(Gauge.HIT_RATE))
+            if isinstance(share, Fault):
+                return self._unknown(signal, share)
+            words = "the V0 engine's own figure, not that of the window"
+            value = math.fsum(share.values) / len(share.values)
+            return self._known(signal, value, share, words=words)
+        empty = "no prompt was looked up in the prefix cache in the window"
+        return self.ratio(signal, cache, empty=empty)
 
     def tokens_per_second(self, signal: str) -> Reading:
         """Generated tokens per second of all replicas."""

@@ -61,9 +61,7 @@ def _recipes() -> dict[str, _Recipe]:
         "tokens_per_second_per_request": Derivation.tokens_per_second_per_request,
         "tokens_per_step": lambda d, s: d.ratio(s, steps, empty="no step ran in the window"),
         "requests_per_second": Derivation.requests_per_second,
-        "prefix_cache_hit_rate": lambda d, s: d.ratio(
-            s, cache, empty="no prompt was looked up in the prefix cache in the window"
-        ),
+        "prefix_cache_hit_rate": lambda d, s: d.hit_rate(s, cache),
         "tpot_mean": Derivation.tpot_mean,
         **{f"{p}_mean": mean(f) for p, f in _LATENCIES.items() if f is not Family.TPOT},
         **{signal: mean(family) for signal, family in _LENGTHS.items()},
@@ -86,7 +84,8 @@ def derive(
         devices: What GPU exporters say of the same replicas; None where nobody asks them.
         signals: Names in the catalogue, remembered ones left out; empty means all others.
     """
-    engine, gpu = Derivation(arm), Derivation(devices or _no_exporter(arm))
+    engine = Derivation(arm)
+    gpu: Derivation | None = None  # most questions are not about devices
     wanted = [signal for signal in signals or MEASURED if signal not in REMEMBERED]
     found: list[Reading] = []
     quantiles: dict[str, list[tuple[str, float]]] = {}
@@ -94,6 +93,7 @@ def derive(
         if (recipe := _RECIPES.get(signal)) is not None:
             found.append(recipe(engine, signal))
         elif (kind := _DEVICES.get(signal)) is not None:
+            gpu = gpu or Derivation(devices or _no_exporter(arm))
             found.append(gpu.of_devices(signal, kind))
         elif (percentile := _QUANTILES.get(signal)) is not None:
             prefix, q = percentile
@@ -106,12 +106,6 @@ def derive(
     for prefix, some in quantiles.items():
         found += engine.quantiles(_LATENCIES[prefix], some)
     return Readings.of(found)
-
-
-def families_behind(signals: Collection[str]) -> frozenset[Family]:
-    """Histograms whose buckets these signals need; all signals when there are none."""
-    wanted = signals or MEASURED
-    return frozenset(_LATENCIES[_QUANTILES[s][0]] for s in wanted if s in _QUANTILES)
 
 
 def needs_devices(signals: Collection[str]) -> bool:

@@ -19,13 +19,13 @@ from typing import TypeAlias
 from specpilot.telemetry.names import (
     AVERAGED,
     COUNTER_NAMES,
+    FAMILY_NAMES,
     GAUGE_NAMES,
     LEGACY_RATE,
     LEGACY_SPECULATION,
     POSITIONS,
     PREFIXES,
     QUANTILES,
-    Family,
     Gauge,
 )
 
@@ -125,11 +125,11 @@ class Tally:
 
 
 def _canonical() -> Iterator[tuple[str, tuple[str, int]]]:
-    for table in (COUNTER_NAMES, GAUGE_NAMES):
+    for table in (COUNTER_NAMES, FAMILY_NAMES, GAUGE_NAMES):
         for name, wires in table.items():
             for rank, wire in enumerate(wires):
                 yield wire, (name, rank)
-    for plain in (*Family, POSITIONS, LEGACY_RATE, PROCESS_START[0]):
+    for plain in (POSITIONS, LEGACY_RATE, PROCESS_START[0]):
         yield plain, (plain, 0)
 
 
@@ -154,8 +154,8 @@ _LINE = re.compile(
     % (
         _any_of(wire for wires in COUNTER_NAMES.values() for wire in wires),
         _any_of((*(wire for wires in GAUGE_NAMES.values() for wire in wires), LEGACY_RATE)),
-        _any_of(Family),
-        _any_of(QUANTILES),
+        _any_of(wire for wires in FAMILY_NAMES.values() for wire in wires),
+        _any_of(wire for family in QUANTILES for wire in FAMILY_NAMES[family]),
         _any_of([POSITIONS]),
     ),
     re.MULTILINE,
@@ -169,11 +169,20 @@ _LEGACY = re.compile(
 
 
 def parse(page: bytes) -> Page:
-    """Read a page in the Prometheus text format. Never raises: skips what it cannot read."""
+    """Read a page in the Prometheus text format. Never raises: skips what it cannot read.
+
+    Of a series that is there twice (pages put together by a proxy) the first line counts, as it
+    does for Prometheus.
+    """
     tally = Tally()
+    met: set[bytes] = set()
     for found in _LINE.finditer(page):
         value = _number(found["value"])
         if value is None:
+            continue
+        before = len(met)
+        met.add(page[found.start() : found.start("value")])
+        if len(met) == before:
             continue
         part: Part | None = ""
         if name := found["bucketed"]:

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from operator import sub
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 from specpilot.telemetry.exposition import Key, Page, Part
@@ -45,6 +45,11 @@ class Layout:
     def places(self) -> dict[Key, int]:
         """Position of each number."""
         return {key: place for place, key in enumerate(self.keys)}
+
+    @cached_property
+    def lacking(self) -> tuple[float, ...]:
+        """What stands for a number that a page has not, by position."""
+        return tuple(0.0 if key in self.gauges else math.nan for key in self.keys)
 
     @cached_property
     def gauge_places(self) -> dict[str, int]:
@@ -164,7 +169,7 @@ class Growth:
     """
 
     layout: Layout
-    grown: "array[float]"
+    grown: Sequence[float]
     span_s: float
 
     @classmethod
@@ -172,8 +177,10 @@ class Growth:
         cls, layout: Layout, first: "array[float]", last: "array[float]", *, span_s: float
     ) -> "Growth":
         """What happened between two totals; what lies beyond the end of the first stood at 0."""
-        grown = array("d", map(sub, last, first))
-        return cls(layout, grown + last[len(first) :], span_s)
+        grown = [now - then for now, then in zip(last, first, strict=False)]
+        if len(last) > len(first):
+            grown += last[len(first) :]
+        return cls(layout, grown, span_s)
 
     def at(self, place: int) -> float:
         """Growth of the number at this position."""
@@ -186,9 +193,8 @@ class Growth:
         Numbers are summed. Gauges become the mean over replicas, each over its own span.
         """
         layout, count = parts[0].layout, len(parts)
-        longest = max(len(part.grown) for part in parts)
-        padded = [part.grown + array("d", bytes(8 * (longest - len(part.grown)))) for part in parts]
-        grown = array("d", map(math.fsum, zip(*padded, strict=True)))
+        columns = zip_longest(*(part.grown for part in parts), fillvalue=0.0)
+        grown = list(map(math.fsum, columns))
         for place in layout.gauge_places.values():
             mean = math.fsum(part.at(place) / part.span_s for part in parts) / count
             grown[place] = mean * parts[0].span_s
@@ -244,4 +250,4 @@ def nothing_yet() -> Growth:
         if family is not Family.TPOT  # these engines never had it
         for part in ("sum", "count")
     ]
-    return Growth(Layout(tuple(keys), frozenset()), array("d"), 0.0)
+    return Growth(Layout(tuple(keys), frozenset()), (), 0.0)

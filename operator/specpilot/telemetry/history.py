@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import islice
 
 from specpilot.telemetry.exposition import PROCESS_START, Key, Page
 from specpilot.telemetry.growth import NOTHING, Growth, Layout, nothing_yet
@@ -26,6 +27,7 @@ from specpilot.telemetry.looks import (
     MISSING,
     MUTE,
     Bad,
+    grew,
     named,
     raw_of,
     restarted,
@@ -125,7 +127,7 @@ class History:
             self._set_back(at)
         if not page.engine and self.samples:
             # A page of nothing (an error page, statistics switched off) says nothing of counters.
-            self._append(replace(self.samples[-1], at=at, engine=False))
+            self._append(replace(self.samples[-1], at=at, number=self._added + 1, engine=False))
             return
         layout = self._layout = self._layout.extended(page)
         raw = raw_of(layout, page)
@@ -136,7 +138,7 @@ class History:
         self._newest = edge
         if self._oldest is None:
             self._oldest = edge
-        self._append(_sample(at, 0, totals, page))
+        self._append(_sample(at, self._added + 1, totals, page))
 
     def _begin(self, at: float, page: Page, raw: "array[float]") -> tuple["array[float]", _Edge]:
         """The first look: what was before is not known, and every total begins as it stands."""
@@ -178,8 +180,8 @@ class History:
         return totals, _Edge(raw, gauges | page.gauges, offsets)
 
     def _append(self, sample: Sample) -> None:
-        self._added += 1
-        self.samples.append(replace(sample, number=self._added))
+        self._added = sample.number
+        self.samples.append(sample)
         self._prune(sample.at)
 
     def _were_missing(self, first: int, page: Page, at: float, fresh: frozenset[str]) -> None:
@@ -270,9 +272,11 @@ class History:
     ) -> "array[float]":
         """The totals of a look: the raw numbers, raised by what was there before a restart."""
         totals = array("d", raw)
-        for place, (now, then) in enumerate(zip(raw, past, strict=True)):
+        places = () if grew(past, raw) else range(len(raw))
+        for place in places:
+            now, then = raw[place], past[place]
             if 0.0 <= then <= now < _FOREVER:
-                continue  # nearly always
+                continue
             if 0.0 <= now < _FOREVER and math.isnan(then):
                 continue  # came into being, or has no good number to be compared with
             key, after = self._layout.keys[place], math.nextafter(at, _FOREVER)
@@ -350,12 +354,10 @@ class History:
                 place -= 1
         if place >= stop:
             return None
-        chosen = self.samples[place:stop]
-        last = chosen[-1]
+        last = self.samples[stop - 1]
         if not last.engine:
             return failed_window(replica, MUTE, declared_on=declared_on)
-        chosen = [sample for sample in chosen if sample.engine]
-        first = chosen[0]
+        first = next(sample for sample in islice(self.samples, place, stop) if sample.engine)
         faults = {
             bad.name: bad.fault for bad in reversed(self._bad) if bad.spoils(first.at, last.at)
         }

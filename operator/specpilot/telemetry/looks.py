@@ -8,6 +8,7 @@ a restart would count the engine's whole life into one window.
 import math
 from array import array
 from dataclasses import dataclass
+from operator import le
 
 from specpilot.domain.readings import UnknownReason
 from specpilot.telemetry.exposition import PROCESS_START, Key, Page
@@ -62,9 +63,15 @@ MUTE = Fault(
 
 
 def raw_of(layout: Layout, page: Page) -> "array[float]":
-    """The page's numbers by position, NaN for those it lacks."""
-    get = page.values.get
-    return array("d", [get(key, math.nan) for key in layout.keys])
+    """The page's numbers by position, NaN for those it lacks, 0 where a gauge's integral stands."""
+    return array("d", map(page.values.get, layout.keys, layout.lacking))
+
+
+def grew(before: "array[float]", after: "array[float]") -> bool:
+    """Whether every number was there before, is there now and did not fall: nearly always so."""
+    if not before or not all(map(le, before, after)):  # NaN is not less than anything
+        return False
+    return min(before) >= 0.0 and max(after) < math.inf
 
 
 ABSENT = array("d", [math.nan])

@@ -61,6 +61,13 @@ class Family(StrEnum):
     STEPS = "iteration_tokens_total"  # one observation a step, whatever the name says
 
 
+FAMILY_NAMES: Mapping[Family, tuple[str, ...]] = {
+    **{family: (str(family),) for family in Family},
+    # The V0 engine's first name for it; later versions export both, until 0.9.1.
+    Family.QUEUE_TIME: ("request_queue_time_seconds", "time_in_queue_requests"),
+}
+"""Wire names of each histogram, newest first."""
+
 QUANTILES = (Family.TPOT, Family.TTFT, Family.E2E, Family.QUEUE_TIME)
 """Histograms whose buckets are read; of the others sum and count are enough."""
 
@@ -76,6 +83,7 @@ class Gauge(StrEnum):
     RUNNING = "num_requests_running"
     WAITING = "num_requests_waiting"
     KV_CACHE = "kv_cache_usage_perc"
+    HIT_RATE = "gpu_prefix_cache_hit_rate"  # the V0 engine's own; -1 without prefix caching
 
 
 class DeviceGauge(StrEnum):
@@ -93,10 +101,11 @@ GAUGE_NAMES: Mapping[Gauge, tuple[str, ...]] = {
     Gauge.WAITING: ("num_requests_waiting",),
     # Renamed in 0.9.2; 0.9.2 and 0.10 export both with the same value, so the first one found wins.
     Gauge.KV_CACHE: ("kv_cache_usage_perc", "gpu_cache_usage_perc"),
+    Gauge.HIT_RATE: ("gpu_prefix_cache_hit_rate",),
 }
 """Wire names of each gauge, newest first."""
 
-AVERAGED = frozenset({Gauge.KV_CACHE})
+AVERAGED = frozenset({Gauge.KV_CACHE, Gauge.HIT_RATE})
 """Gauges that are a share: averaged over the engines of a replica, where the others are summed."""
 
 LEGACY_SPECULATION = (

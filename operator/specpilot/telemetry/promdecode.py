@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from specpilot.domain.readings import UnknownReason
-from specpilot.telemetry.exposition import Page, Part, Slot, Tally, slot
+from specpilot.telemetry.exposition import Key, Page, Part, Slot, Tally, slot
 from specpilot.telemetry.names import LEGACY_SPECULATION, PREFIX, PREFIXES, Counter
 from specpilot.telemetry.promql import Labels, State, wire_of
 from specpilot.telemetry.windows import Fault
@@ -109,32 +109,38 @@ class Pods(dict[Where, Pod]):
         Raises:
             Answer: It is none.
         """
-        found: set[Where] = set()
-        where: Where = ("", "")
-        pod = Pod()
-        once = pod.tally.once
-        # A million times a round with thousands of pods: nothing is called that need not be.
+        # Half a million times a round with thousands of pods: nothing is called that need not be.
+        # Prometheus gives one name after the other, and each name of one pod after the other.
+        found: dict[str, dict[str, tuple[Pod, dict[Key, float]]]] = {}
+        namespace = name = bound = at = ""
+        inside = found.setdefault(namespace, {})
+        slot, legacy = _slot(name, bound, at)
         for element in _decoded(body, _slim(labels.namespace, labels.pod)):
             metric = element.metric
-            if metric.pod != where[1] or metric.namespace != where[0]:
-                where = (metric.namespace, metric.pod)
-                pod = self[where]
-                found.add(where)
-                once = pod.tally.once
+            if metric.namespace != namespace:
+                namespace = metric.namespace
+                inside = found.setdefault(namespace, {})
+            entry = inside.get(metric.pod)
+            if entry is None:
+                pod = self[namespace, metric.pod]
+                entry = inside[metric.pod] = (pod, pod.tally.once)
+            if metric.name != name or metric.le != bound or metric.position != at:
+                name, bound, at = metric.name, metric.le, metric.position
+                slot, legacy = _slot(name, bound, at)
             try:
                 value = float(element.value.number)
             except ValueError:
                 value = math.nan
-            slot, legacy = _slot(metric.name, metric.le, metric.position)
             if legacy:
-                pod.legacy = True
+                entry[0].legacy = True
             elif slot is not None:
                 key, rank = slot
+                once = entry[1]
                 if rank is None and key not in once:
                     once[key] = value
                 else:
-                    pod.tally.add(slot, value)
-        return found
+                    entry[0].tally.add(slot, value)
+        return {(namespace, pod) for namespace, inside in found.items() for pod in inside}
 
     def absorb_gauges(self, body: bytes, labels: Labels) -> None:
         """Add the answer to `gauges`.

@@ -22,14 +22,14 @@ from specpilot.domain.targets import Replica
 from specpilot.telemetry import promql
 from specpilot.telemetry.answer import answer
 from specpilot.telemetry.background import Background
+from specpilot.telemetry.behind import Series, behind
 from specpilot.telemetry.connection import (
     Connection,
     FaultKind,
     PrometheusError,
     PrometheusServer,
 )
-from specpilot.telemetry.derive import families_behind
-from specpilot.telemetry.names import Family, buckets_of
+from specpilot.telemetry.looks import FRESH
 from specpilot.telemetry.promdecode import NOT_SCRAPED, Answer, Pod, Pods, Where
 from specpilot.telemetry.promql import Labels, Scope
 from specpilot.telemetry.rings import Rings
@@ -96,8 +96,8 @@ class PrometheusTelemetry(Background):
         self._parts = 1
         self._asked = threading.Lock()  # guards the two below
         self._starts: dict[float, float] = {}  # start of a window asked for: its length
-        self._families: frozenset[Family] = frozenset()
-        self._fetched: frozenset[Family] = frozenset()
+        self._wanted: Series | None = None  # what was asked for so far, and what was fetched
+        self._fetched = Series()
         self._turn_back = False
         self._moments: list[float] = []  # when rounds looked, and what they looked back at
         self.queries = 0
@@ -111,10 +111,10 @@ class PrometheusTelemetry(Background):
     # --- questions
 
     def track(self, replicas: Sequence[Replica]) -> None:
-        """Say which replicas to look at; the first ones are looked at without delay."""
+        """Say which replicas to look at, from the first question on."""
         nobody = not self._rings.tracked()
         self._rings.track(replicas)
-        if nobody and replicas:
+        if nobody and replicas and self._wanted is not None:
             self._wake.set()
 
     @property
@@ -128,16 +128,23 @@ class PrometheusTelemetry(Background):
 
     def windows(self, asks: Sequence[Ask], *, deadline_s: float) -> Mapping[str, Arm]:  # noqa: ARG002 - memory answers at once
         """Answer from what was seen; later rounds fetch what these questions need."""
-        needed = frozenset[Family]().union(*(families_behind(ask.signals) for ask in asks))
+        if not asks:
+            return {}
+        needed = (
+            behind(frozenset())
+            if any(not ask.signals for ask in asks)
+            else behind(frozenset[str]().union(*{ask.signals for ask in asks}))
+        )
         with self._asked:
-            if asks and not self._starts:
+            if not self._starts:
                 self._wake.set()  # what came before is not known yet
-            self._families |= needed
+            self._wanted = needed if self._wanted is None else self._wanted | needed
+            later = self._wanted.names() - self._fetched.names()
             for ask in asks:
                 length = (ask.end - ask.start).total_seconds()
                 self._starts[ask.start.timestamp()] = length
                 self._rings.keep_s = max(self._rings.keep_s, length + 4 * self._interval_s)
-        return self._rings.arms(asks)
+        return self._rings.arms(asks, lacking=dict.fromkeys(later, FRESH))
 
     # --- rounds
 
@@ -145,19 +152,19 @@ class PrometheusTelemetry(Background):
         """Look once, now. What fails is noted as the reason for what is missing."""
         self.queries = 0
         replicas = self._rings.tracked()
-        if not replicas:
+        with self._asked:
+            wanted = self._wanted
+        if not replicas or wanted is None:  # the first round shall have all that is asked for
             return
         now = round(self._clock.now().timestamp() - self._settle_s, 3)
         until = time.monotonic() + self._deadline_s
         parts = min(promql.MOST_PARTS, max(self._parts, math.ceil(len(replicas) / PODS_A_SHARE)))
-        with self._asked:
-            families = self._families
         scopes = self._scopes(replicas, parts)
         over_s = self._interval_s
         if self._moments and 0 < now - self._moments[-1] < _LONGEST_REACH_S:
             over_s = max(over_s, now - self._moments[-1])
         back = self._wanted_moment()
-        cost = 2 + parts * (2 if families else 1)
+        cost = 2 + parts * (2 if wanted.buckets else 1)
         if back is not None and 2 * cost + 1 > MOST_QUERIES:
             self._turn_back = not self._turn_back  # too much for one round: by turns
         else:
@@ -165,11 +172,11 @@ class PrometheusTelemetry(Background):
         try:
             with self._words(replicas):
                 if not self._turn_back:
-                    pods = self._look(scopes, now, families, over_s, until)
-                    self._take(replicas, pods, families)
+                    pods = self._look(scopes, now, wanted, over_s, until)
+                    self._take(replicas, pods, wanted)
                     self._moments.append(now)
                 if back is not None and (self._turn_back or 2 * cost + 1 <= MOST_QUERIES):
-                    self._look_back(replicas, scopes, back, families, until)
+                    self._look_back(replicas, scopes, back, wanted, until)
         except _FailedError:
             return
         oldest = now - self._rings.keep_s
@@ -216,7 +223,7 @@ class PrometheusTelemetry(Background):
         self,
         scopes: Sequence[Scope],
         at: float,
-        families: frozenset[Family],
+        wanted: Series,
         over_s: float,
         until: float,
     ) -> Iterator[tuple[Where, Pod]]:
@@ -230,9 +237,10 @@ class PrometheusTelemetry(Background):
         pods.absorb_gauges(self._query(promql.gauges(whole, over_s=over_s), at, until), labels)
         rest = set(pods)
         for scope in scopes:
-            share = pods.absorb_values(self._query(promql.values(scope), at, until), labels)
-            if families:
-                text = promql.buckets(scope, families)
+            text = promql.values(scope, wanted)
+            share = pods.absorb_values(self._query(text, at, until), labels)
+            if wanted.buckets:
+                text = promql.buckets(scope, wanted.buckets)
                 share |= pods.absorb_values(self._query(text, at, until), labels)
             rest -= share
             yield from ((where, pods[where]) for where in share)
@@ -242,9 +250,9 @@ class PrometheusTelemetry(Background):
         self,
         replicas: Mapping[str, Replica],
         pods: Iterable[tuple[Where, Pod]],
-        families: frozenset[Family],
+        wanted: Series,
     ) -> None:
-        fresh = frozenset(buckets_of(family) for family in families - self._fetched)
+        fresh = wanted.names() - self._fetched.names()
         missing = _by_pod(replicas)
         for where, pod in pods:
             fault = pod.fault()
@@ -255,7 +263,8 @@ class PrometheusTelemetry(Background):
                 else:
                     self._rings.add(key, pod.at, page, means=page.gauges, fresh=fresh)
         self._rings.fail((key for keys in missing.values() for key in keys), NOT_SCRAPED)
-        self._fetched |= families
+        with self._asked:
+            self._fetched |= wanted
 
     # --- the past
 
@@ -282,7 +291,7 @@ class PrometheusTelemetry(Background):
         replicas: Mapping[str, Replica],
         scopes: Sequence[Scope],
         at: float,
-        families: frozenset[Family],
+        wanted: Series,
         until: float,
     ) -> None:
         """Put a moment of the past before all that was seen."""
@@ -292,7 +301,7 @@ class PrometheusTelemetry(Background):
         text = promql.gauges(whole, over_s=first - at)
         between.absorb_gauges(self._query(text, first, until), self._labels)
         keys = _by_pod(replicas)
-        for where, pod in self._look(scopes, at, families, self._interval_s, until):
+        for where, pod in self._look(scopes, at, wanted, self._interval_s, until):
             if pod.fault() is not None or pod.at is None:
                 continue
             page, means = pod.page(), between[where].page().gauges

@@ -14,12 +14,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from specpilot.telemetry.behind import Series
 from specpilot.telemetry.exposition import CANONICAL, PROCESS_START
 from specpilot.telemetry.names import (
     AVERAGED,
     CACHE_INFO,
     COUNTER_NAMES,
     ENGINE_LABELS,
+    FAMILY_NAMES,
     GAUGE_NAMES,
     LEGACY_RATE,
     LEGACY_SPECULATION,
@@ -101,11 +103,19 @@ def _share(part: int, parts: int) -> str:
     return f".*[^{_ENDINGS[: part * size]}]"
 
 
-def values(scope: Scope) -> str:
+def values(scope: Scope, wanted: Series) -> str:
     """Counters, and sums and counts of histograms; the start time of the process they are of."""
-    plain = [wire for wires in COUNTER_NAMES.values() for wire in wires]
-    plain += [POSITIONS, *(name for name in LEGACY_SPECULATION if name != LEGACY_RATE)]
-    totals = [f"{family}_(sum|count)" for family in Family]
+    plain = [
+        wire for name, wires in COUNTER_NAMES.items() if name in wanted.counters for wire in wires
+    ]
+    plain += [POSITIONS] if wanted.positions else []
+    plain += [name for name in LEGACY_SPECULATION if name != LEGACY_RATE]
+    totals = [
+        f"{wire}_(sum|count)"
+        for family, wires in FAMILY_NAMES.items()
+        if family in wanted.totals
+        for wire in wires
+    ]
     series = _series([*(f"{name}(_total)?" for name in plain), *totals])
     keep = f"by (__name__, position, {scope.labels.namespace}, {scope.labels.pod})"
     where = scope.matchers()
@@ -119,7 +129,9 @@ def values(scope: Scope) -> str:
 
 def buckets(scope: Scope, families: Iterable[Family]) -> str:
     """Buckets of these histograms."""
-    series = _series([f"{family}_bucket" for family in sorted(families)])
+    series = _series(
+        [f"{wire}_bucket" for family in sorted(families) for wire in FAMILY_NAMES[family]]
+    )
     keep = f"by (__name__, le, {scope.labels.namespace}, {scope.labels.pod})"
     return f"sum {keep} ({{{series},{scope.matchers()}}})"
 

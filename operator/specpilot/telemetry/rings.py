@@ -32,6 +32,18 @@ def identity(replica: Replica) -> str:
     return f"{replica.namespace}\0{replica.id}\0{replica.instance}"
 
 
+_NONE: Mapping[str, Fault] = {}
+
+
+def _without(arm: Arm, lacking: Mapping[str, Fault]) -> Arm:
+    """The arm, of whose replicas some numbers were never fetched."""
+    windows = tuple(
+        replace(window, faults={**lacking, **window.faults}) if window.samples else window
+        for window in arm.replicas
+    )
+    return replace(arm, replicas=windows)
+
+
 class Rings:
     """Histories by replica, for one source.
 
@@ -114,11 +126,19 @@ class Rings:
 
     # --- questions
 
-    def arms(self, asks: Sequence[Ask]) -> Mapping[str, Arm]:
-        """Answer every ask under its key."""
+    def arms(
+        self, asks: Sequence[Ask], *, lacking: Mapping[str, Fault] = _NONE
+    ) -> Mapping[str, Arm]:
+        """Answer every ask under its key.
+
+        Args:
+            asks: The questions.
+            lacking: Names that no look has fetched so far, and why.
+        """
         now = self._clock.now()
         with self._lock:
-            return {ask.key: self._arm(ask, now) for ask in asks}
+            arms = {ask.key: self._arm(ask, now) for ask in asks}
+        return {key: _without(arm, lacking) for key, arm in arms.items()} if lacking else arms
 
     def _arm(self, ask: Ask, now: datetime) -> Arm:
         if ask.end > now:

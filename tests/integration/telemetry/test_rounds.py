@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pytest
@@ -207,6 +207,27 @@ def test_buckets_are_fetched_when_somebody_asks_for_a_percentile() -> None:
         late = rounds.reading("e2e_p99", seconds=30)
         assert late.known, late.message
         assert (late.low, late.high) == (0.0, 1.0)
+
+
+def test_a_signal_asked_for_later_is_fetched_from_then_on_and_says_so() -> None:
+    with serving(Prometheus()) as server:
+        rounds = Rounds(server)
+        plain = ask(_pod("a"), seconds=60)
+        cheap = replace(plain, signals=frozenset({"batch_size"}))
+        for _ in range(6):
+            cheap = replace(
+                cheap, end=rounds.clock.at, start=rounds.clock.at - timedelta(seconds=60)
+            )
+            seen = rounds.round(cheap)
+            assert not any("e2e_request" in _query(each) for each in seen)
+        for _ in range(2):
+            reading = rounds.reading("e2e_mean", seconds=60)
+            assert reading.reason is UnknownReason.TOO_FEW_SAMPLES
+            assert "from now on" in reading.message
+            rounds.round(plain)
+        for _ in range(5):
+            rounds.round(plain)
+        assert rounds.reading("e2e_mean", seconds=30).known
 
 
 def test_the_past_is_looked_at_with_a_clock_of_the_past() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from specpilot.domain.readings import Readings, UnknownReason
 from specpilot.domain.signals import MEASURED, POSITIONS, REMEMBERED, position_signal
-from specpilot.telemetry.derive import derive, families_behind, needs_devices
-from specpilot.telemetry.names import QUANTILES, SPECULATION, Counter, Family, Gauge
+from specpilot.telemetry.derive import derive, needs_devices
+from specpilot.telemetry.names import SPECULATION, Counter, Family, Gauge
 from specpilot.telemetry.windows import Arm, Fault, Histogram, ReplicaWindow, Speculation
 from tests.unit.telemetry.builders import END, Busy, arm, device_window, histogram, window
 
@@ -89,6 +89,18 @@ KNOWN = [
         "acceptance_rate",
         0.6,
         says="since its start",
+    ),
+    Known(
+        "V0: the prefix cache's hit rate is a gauge",
+        arm(
+            window(
+                without={Counter.PREFIX_QUERIES, Counter.PREFIX_HITS},
+                numbers=replace(Busy(), gauges=Busy().gauges | {Gauge.HIT_RATE: 0.3}),
+            )
+        ),
+        "prefix_cache_hit_rate",
+        0.3,
+        says="V0",
     ),
     Known("mean prompt", BOTH, "prompt_length_mean", 100.0, count=20),
     Known("mean output", ONE, "generation_length_mean", 591.0),
@@ -325,6 +337,18 @@ UNKNOWN = [
         UnknownReason.NOT_EXPORTED,
         "longer than 4 tokens",
     ),
+    Unknown(
+        "V0 says -1 without prefix caching",
+        arm(
+            window(
+                without={Counter.PREFIX_QUERIES, Counter.PREFIX_HITS},
+                numbers=replace(Busy(), gauges=Busy().gauges | {Gauge.HIT_RATE: -1.0}),
+            )
+        ),
+        "prefix_cache_hit_rate",
+        UnknownReason.NAN,
+        "-1",
+    ),
     Unknown("no exporter", ONE, "gpu_util", UnknownReason.NOT_EXPORTED, "no GPU exporter"),
     Unknown("V0 throughput", arm(_v0()), "tokens_per_second", UnknownReason.AMBIGUOUS, "V0"),
     Unknown(
@@ -439,8 +463,6 @@ def test_only_what_is_asked_for_is_answered() -> None:
     found = derive(ONE, ready=1, signals=wanted)
     assert set(found) == wanted
     assert found["nonsense"].reason is UnknownReason.NOT_EXPORTED
-    assert families_behind(wanted) == {Family.TPOT}
-    assert families_behind(()) == set(QUANTILES)
     assert needs_devices(wanted)
     assert not needs_devices({"batch_size"})
 

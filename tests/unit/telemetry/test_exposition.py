@@ -117,6 +117,23 @@ def test_the_newer_name_of_a_gauge_wins_in_any_order(first: str) -> None:
     assert parse(page(lines)).gauges == {"kv_cache_usage_perc": 0.7}
 
 
+def test_a_renamed_histogram_is_counted_once_under_its_newest_name() -> None:
+    old = {"time_in_queue_requests_sum": 4, 'time_in_queue_requests_bucket{le="0.5"}': 1}
+    new = {"request_queue_time_seconds_sum": 3, 'request_queue_time_seconds_bucket{le="0.5"}': 2}
+    sums = ("request_queue_time_seconds", "sum"), ("request_queue_time_seconds", 0.5)
+    assert parse(page(old)).values == dict(zip(sums, (4, 1), strict=True))
+    for lines in (old | new, new | old):
+        assert parse(page(lines)).values == dict(zip(sums, (3, 2), strict=True))
+
+
+def test_a_line_that_is_there_twice_counts_once() -> None:
+    """A proxy that puts pages together may repeat what they share; Prometheus takes the first."""
+    line = 'vllm:generation_tokens_total{engine="0"} 5\n'
+    other = 'vllm:generation_tokens_total{engine="1"} 2\n'
+    found = parse((line + other + line.replace(" 5", " 6")).encode())
+    assert found.values == {("generation_tokens", ""): 7}
+
+
 def test_counters_are_read_without_their_suffix_too() -> None:
     assert parse(page({"num_preemptions": 3})).values == {("num_preemptions", ""): 3}
 

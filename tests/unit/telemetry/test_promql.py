@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpilot.telemetry import promql
+from specpilot.telemetry.behind import behind
 from specpilot.telemetry.names import (
     COUNTER_NAMES,
     GAUGE_NAMES,
@@ -20,6 +21,7 @@ from specpilot.telemetry.names import (
 from specpilot.telemetry.promql import MOST_PARTS, Labels, Scope, wire_of
 
 LABELS = Labels()
+ALL = behind(())
 
 
 def _scope(*namespaces: str, labels: Labels = LABELS) -> Scope:
@@ -28,7 +30,7 @@ def _scope(*namespaces: str, labels: Labels = LABELS) -> Scope:
 
 def _all(scope: Scope) -> list[str]:
     return [
-        promql.values(scope),
+        promql.values(scope, ALL),
         promql.buckets(scope, QUANTILES),
         promql.gauges(scope, over_s=15.0),
         promql.state(scope),
@@ -44,9 +46,10 @@ def test_every_series_is_asked_for_under_each_of_its_names() -> None:
     scope = _scope()
     wanted = [f"{wire}_total" for wires in COUNTER_NAMES.values() for wire in wires]
     wanted += [f"{POSITIONS}_total", *(f"{f}_{part}" for f in Family for part in ("sum", "count"))]
+    patterns = _selected(promql.values(scope, ALL))
     for name in wanted:
         for prefix in ("vllm:", "ray_vllm_"):
-            assert any(p.fullmatch(prefix + name) for p in _selected(promql.values(scope))), name
+            assert any(p.fullmatch(prefix + name) for p in patterns), name
     for family in QUANTILES:
         (pattern,) = _selected(promql.buckets(scope, QUANTILES))
         assert pattern.fullmatch(f"vllm:{family}_bucket")
@@ -57,7 +60,10 @@ def test_every_series_is_asked_for_under_each_of_its_names() -> None:
 
 
 def test_nothing_else_is_asked_for() -> None:
-    patterns = _selected(promql.values(_scope()))
+    few = _selected(promql.values(_scope(), behind(["acceptance_rate"])))
+    for name in ("vllm:num_preemptions_total", "vllm:e2e_request_latency_seconds_sum"):
+        assert not any(p.fullmatch(name) for p in few), name
+    patterns = _selected(promql.values(_scope(), ALL))
     for name in ("vllm:inter_token_latency_seconds_sum", "vllm:num_requests_running", "up"):
         assert not any(p.fullmatch(name) for p in patterns), name
 

@@ -65,6 +65,8 @@ class Prometheus:
             return [series("", at, job="vllm", series=State.LIVE, **where)]
         if "avg_over_time" in query:
             return [series("", 4.0, series="num_requests_running", **where)]
+        if "_bucket" in query:
+            return []
         return [series("vllm:generation_tokens_total", 3 * at, **where)]
 
 
@@ -244,6 +246,7 @@ def test_the_engines_signals_stay_when_the_gpu_side_fails() -> None:
         gpu = PrometheusDevices(server=server, clock=clock, deadline_s=5.0)
         telemetry = AutoTelemetry(prometheus=engine, scrape=None, devices=gpu)
         telemetry.track([CHAT])
+        telemetry.collect([ask(CHAT, end=clock.at, seconds=1.0)])
         for _ in range(5):
             clock.at += timedelta(seconds=15)
             engine.sample()
