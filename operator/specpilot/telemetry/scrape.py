@@ -3,37 +3,25 @@
 Gauges of the engine are refreshed once per step, so one scrape says nothing about a batch size: a
 background sampler keeps the recent past of every replica, and a window is cut out of it. A window
 that reaches back before the sampler's start is answered from what there is.
-
-Every scrape opens a new connection: the engine closes idle ones after 5 s, which is a usual
-sampling interval, and a request sent into a closing connection would look like a dead replica.
 """
 
-import asyncio
 import logging
 import ssl
 from collections.abc import Mapping, Sequence
-
-import httpx
 
 from specpilot.domain.ports import Ask, Clock
 from specpilot.domain.readings import Readings, UnknownReason
 from specpilot.domain.targets import Replica
 from specpilot.telemetry.answer import answer
 from specpilot.telemetry.background import Background
-from specpilot.telemetry.exposition import Page, parse
+from specpilot.telemetry.exposition import parse
+from specpilot.telemetry.fetch import Fetched, Fetcher
 from specpilot.telemetry.rings import Rings
 from specpilot.telemetry.windows import Arm, Fault
 
 log = logging.getLogger(__name__)
 
 _SOURCE = "direct scrape"
-
-_HEADERS = {"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "identity"}
-"""Compressing the page would cost the engine's event loop more than the network gains."""
-
-
-class ScrapeError(Exception):
-    """A replica did not give its page; the text says why."""
 
 
 class ScrapeTelemetry(Background):
@@ -69,11 +57,14 @@ class ScrapeTelemetry(Background):
         super().__init__(name="scrape", interval_s=interval_s, patience_s=timeout_s)
         self._clock = clock
         self._interval_s = interval_s
-        self._timeout_s = timeout_s
-        self._concurrency = concurrency
-        self._max_bytes = max_bytes
-        # Loading the system's CAs takes longer than a scrape, so it is done once.
-        self._verify = ssl.create_default_context() if verify is True else verify
+        self._fetcher = Fetcher(
+            clock=clock,
+            timeout_s=timeout_s,
+            concurrency=concurrency,
+            max_bytes=max_bytes,
+            # Loading the system's CAs takes longer than a scrape, so it is done once.
+            verify=ssl.create_default_context() if verify is True else verify,
+        )
         self._rings = Rings(
             clock=clock,
             source=_SOURCE,
@@ -105,62 +96,18 @@ class ScrapeTelemetry(Background):
 
     def sample(self) -> None:
         """Scrape every replica once, now. Must not be called from a running event loop."""
-        asyncio.run(self._sample_once())
+        urls = {
+            key: replica.endpoint.rstrip("/") + "/metrics"
+            for key, replica in self._rings.tracked().items()
+            if replica.endpoint
+        }
 
-    async def _sample_once(self) -> None:
-        due = {key: replica for key, replica in self._rings.tracked().items() if replica.endpoint}
-        limits = httpx.Limits(max_connections=self._concurrency, max_keepalive_connections=0)
-        room = asyncio.Semaphore(self._concurrency)
-        async with httpx.AsyncClient(
-            verify=self._verify,
-            limits=limits,
-            timeout=self._timeout_s,
-            headers=_HEADERS,
-            trust_env=False,
-        ) as client:
-            await asyncio.gather(
-                *(self._scrape(client, room, key, replica) for key, replica in due.items())
-            )
+        def take(key: str, fetched: Fetched) -> None:
+            if fetched.error:
+                log.debug("%s", fetched.error)
+                fault = Fault(reason=UnknownReason.SOURCE_ERROR, words=fetched.error)
+                self._rings.fail([key], fault)
+            else:
+                self._rings.add(key, fetched.at, parse(fetched.body))
 
-    async def _scrape(
-        self, client: httpx.AsyncClient, room: asyncio.Semaphore, key: str, replica: Replica
-    ) -> None:
-        if self._stop.is_set():
-            return
-        try:
-            async with room, asyncio.timeout(self._timeout_s):
-                at = self._clock.now()
-                page = await self._page(client, replica.endpoint)
-        except TimeoutError:
-            error = f"no answer within {self._timeout_s:g} s from {_address(replica)}"
-        except ScrapeError as failure:
-            error = f"{_address(replica)}: {failure}"
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as failure:
-            error = f"{_address(replica)}: {str(failure) or type(failure).__name__}"
-        else:
-            self._rings.add(key, at.timestamp(), page)
-            return
-        log.debug("scrape of %s failed: %s", replica.id, error)
-        words = f"cannot scrape {error}"
-        self._rings.fail([key], Fault(reason=UnknownReason.SOURCE_ERROR, words=words))
-
-    async def _page(self, client: httpx.AsyncClient, endpoint: str) -> Page:
-        url = endpoint.rstrip("/") + "/metrics"
-        body = bytearray()
-        async with client.stream("GET", url) as response:
-            if response.status_code != httpx.codes.OK:
-                raise ScrapeError(f"answers HTTP {response.status_code} to GET /metrics")
-            async for chunk in response.aiter_bytes():
-                body += chunk
-                if len(body) > self._max_bytes:
-                    raise ScrapeError(f"its page is larger than {self._max_bytes} bytes")
-        return parse(bytes(body))
-
-
-def _address(replica: Replica) -> str:
-    """Where a replica is scraped, without anything secret in the URL."""
-    try:
-        url = httpx.URL(replica.endpoint)
-    except httpx.InvalidURL:
-        return "its endpoint (not a URL)"
-    return f"{url.host}:{url.port}" if url.port else url.host
+        self._fetcher.each(urls, take, stopped=self._stop.is_set)

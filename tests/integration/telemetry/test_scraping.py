@@ -86,7 +86,7 @@ def test_the_first_seconds_after_ready_do_not_count() -> None:
 
 
 BAD = [
-    (Answer(status=404), UnknownReason.SOURCE_ERROR, "answers HTTP 404 to GET /metrics"),
+    (Answer(status=404), UnknownReason.SOURCE_ERROR, "/metrics: answers HTTP 404"),
     (Answer(b"x" * 2000), UnknownReason.SOURCE_ERROR, "larger than 1000 bytes"),
     (Answer(delay_s=1.0), UnknownReason.SOURCE_ERROR, "no answer within 0.3 s"),
     (Answer(b"x" * 100, trickle_s=0.05), UnknownReason.SOURCE_ERROR, "no answer within 0.3 s"),

@@ -6,10 +6,10 @@ came through Prometheus (`query`, `prometheus`) or from the exporter's page (`pa
 over time. Nothing here needs a GPU or a vendor's library.
 """
 
+from specpilot.telemetry.fetch import page_url
 from specpilot.telemetry.gpu.choice import DeviceChoice
 from specpilot.telemetry.gpu.combine import PodDevices, unseen
 from specpilot.telemetry.gpu.direct import ExporterTelemetry
-from specpilot.telemetry.gpu.fetch import page_url
 from specpilot.telemetry.gpu.prometheus import PrometheusDevices
 from specpilot.telemetry.gpu.query import absorb, query, times
 from specpilot.telemetry.gpu.record import DeviceRecord

@@ -6,7 +6,6 @@ the replicas that the devices belong to: by namespace and pod, or by the devices
 fleet started a process with.
 """
 
-import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,8 +14,8 @@ from specpilot.domain.ports import Ask, Clock
 from specpilot.domain.readings import UnknownReason
 from specpilot.domain.targets import Replica
 from specpilot.telemetry.background import Background
+from specpilot.telemetry.fetch import Fetched, Fetcher, address, page_url
 from specpilot.telemetry.gpu.combine import PodDevices, by_pod, of_devices, unseen
-from specpilot.telemetry.gpu.fetch import Fetched, Fetcher, address, page_url
 from specpilot.telemetry.gpu.page import parse
 from specpilot.telemetry.gpu.rings import KEEP_S, STALE_FLOOR_S, DeviceRings
 from specpilot.telemetry.gpu.samples import Sample, understood
@@ -114,7 +113,7 @@ class ExporterTelemetry(Background):
     def sample(self) -> None:
         """Fetch every page once, now. Must not be called from a running event loop."""
         stop = self._stop
-        pages = asyncio.run(self._fetcher.all(self._urls, stopped=stop.is_set))
+        pages = self._fetcher.all(self._urls, stopped=stop.is_set)
         if stop.is_set():
             return  # pages are missing that nobody failed to give
         replicas = self._rings.tracked()

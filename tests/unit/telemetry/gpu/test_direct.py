@@ -12,8 +12,8 @@ import pytest
 
 from specpilot.domain.readings import UnknownReason
 from specpilot.domain.targets import Replica
+from specpilot.telemetry.fetch import address
 from specpilot.telemetry.gpu import ExporterTelemetry
-from specpilot.telemetry.gpu.fetch import address
 from specpilot.telemetry.windows import Arm, ReplicaWindow
 from tests.cluster.ports import free_port
 from tests.cluster.waiting import wait_for

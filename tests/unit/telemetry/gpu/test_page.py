@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import timeit
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,9 +87,5 @@ def test_a_damaged_page_never_invents_a_pod_with_more_devices(data: st.DataObjec
 
 
 def test_a_page_that_never_closes_its_quotes_costs_no_more_than_its_length() -> None:
-    def seconds(size: int) -> float:
-        page = b'DCGM_FI_DEV_GPU_UTIL{gpu="' + b'\\"' * size
-        return min(timeit.repeat(lambda: parse(page), number=1, repeat=3))
-
-    short, long = seconds(20_000), seconds(200_000)
-    assert long < 40 * short + 0.05, f"{short:.4f} s for 40 kB, {long:.4f} s for 400 kB"
+    """Ten megabytes take a second; their square would take longer than a test may."""
+    assert not pods(b'DCGM_FI_DEV_GPU_UTIL{gpu="' + b'\\"' * 5_000_000)

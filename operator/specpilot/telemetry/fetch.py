@@ -1,8 +1,12 @@
-"""Pages of many addresses at once: bounded in number, time and size, and never raising."""
+"""Metrics pages of many addresses at once: bounded in number, time and size, and never raising.
+
+Every page opens a new connection: the engine closes idle ones after 5 s, which is a usual sampling
+interval, and a request sent into a closing connection would look like a dead replica.
+"""
 
 import asyncio
 import ssl
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import httpx
@@ -10,6 +14,7 @@ import httpx
 from specpilot.domain.ports import Clock
 
 _HEADERS = {"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "identity"}
+"""Compressing the page would cost the engine's event loop more than the network gains."""
 
 
 class FetchError(Exception):
@@ -49,10 +54,36 @@ class Fetcher:
     max_bytes: int
     verify: bool | ssl.SSLContext
 
-    async def all(
-        self, urls: Collection[str], *, stopped: Callable[[], bool]
-    ) -> dict[str, Fetched]:
-        """Every page by its address; those not begun when `stopped` becomes true are left out."""
+    def all(self, urls: Collection[str], *, stopped: Callable[[], bool]) -> dict[str, Fetched]:
+        """Every page by its address; see `each`."""
+        found: dict[str, Fetched] = {}
+        self.each({url: url for url in urls}, found.__setitem__, stopped=stopped)
+        return found
+
+    def each(
+        self,
+        urls: Mapping[str, str],
+        take: Callable[[str, Fetched], None],
+        *,
+        stopped: Callable[[], bool],
+    ) -> None:
+        """Hand every page over as it comes, so that they are not all held at once.
+
+        Must not be called from a running event loop.
+
+        Args:
+            urls: Addresses by a key of the caller's.
+            take: Called with a key and its page.
+            stopped: Once it is true, no further page is begun.
+        """
+        asyncio.run(self._each(urls, take, stopped))
+
+    async def _each(
+        self,
+        urls: Mapping[str, str],
+        take: Callable[[str, Fetched], None],
+        stopped: Callable[[], bool],
+    ) -> None:
         limits = httpx.Limits(max_connections=self.concurrency, max_keepalive_connections=0)
         room = asyncio.Semaphore(self.concurrency)
         async with httpx.AsyncClient(
@@ -63,12 +94,12 @@ class Fetcher:
             trust_env=False,
         ) as client:
 
-            async def one(url: str) -> Fetched | None:
+            async def one(key: str, url: str) -> None:
                 async with room:
-                    return None if stopped() else await self._one(client, url)
+                    if not stopped():
+                        take(key, await self._one(client, url))
 
-            pages = await asyncio.gather(*(one(url) for url in urls))
-        return {url: page for url, page in zip(urls, pages, strict=True) if page is not None}
+            await asyncio.gather(*(one(key, url) for key, url in urls.items()))
 
     async def _one(self, client: httpx.AsyncClient, url: str) -> Fetched:
         at = self.clock.now().timestamp()
