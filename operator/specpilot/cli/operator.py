@@ -22,6 +22,8 @@ from specpilot.web.probes import ProbeServer
 log = logging.getLogger(__name__)
 
 IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+INTERVAL_S = 15.0
+"""Seconds between evaluations unless told otherwise."""
 
 
 def operator(
@@ -46,7 +48,7 @@ def operator(
     gpu_matchers: gpu.Matchers = "",
     interval: Annotated[
         float, typer.Option(envvar="SPECPILOT_INTERVAL", help="Seconds between evaluations.")
-    ] = 15.0,
+    ] = INTERVAL_S,
     scrape_interval: Annotated[
         float, typer.Option(envvar="SPECPILOT_SCRAPE_INTERVAL", help="Seconds.")
     ] = 5.0,

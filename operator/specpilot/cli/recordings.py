@@ -169,15 +169,11 @@ def _as_pages_know(reading: Reading, recording: Recording) -> Reading:
     """A reading, less what only looks at a running engine can tell."""
     name = reading.signal
     if name in _MEANS_OF_LOOKS:
-        known_of_few = reading.known and (reading.count or 0.0) < _LOOKS
         nothing_seen = (
             reading.reason is UnknownReason.TOO_FEW_SAMPLES and len(recording.saved) == _PAIR
         )
-        if known_of_few or nothing_seen:
-            words = "saved pages: two looks cannot tell a mean; save pages in between"
-            few_looks = unknown(name, UnknownReason.TOO_FEW_SAMPLES, words)
-            return replace(few_looks, at=reading.at, window_s=reading.window_s)
-    elif (
+        return _few_looks(reading) if nothing_seen else without_guess(reading)
+    if (
         name in _OF_SPECULATION
         and reading.reason is UnknownReason.NOT_EXPORTED
         and recording.saved[-1].page.engine
@@ -189,6 +185,18 @@ def _as_pages_know(reading: Reading, recording: Recording) -> Reading:
         )
         return replace(reading, message=words)
     return reading
+
+
+def without_guess(reading: Reading) -> Reading:
+    """A reading of pages; a mean of a gauge over fewer than three of them is Unknown."""
+    few = reading.known and (reading.count or 0.0) < _LOOKS
+    return _few_looks(reading) if few and reading.signal in _MEANS_OF_LOOKS else reading
+
+
+def _few_looks(reading: Reading) -> Reading:
+    words = "saved pages: two looks cannot tell a mean; save pages in between"
+    found = unknown(reading.signal, UnknownReason.TOO_FEW_SAMPLES, words)
+    return replace(found, at=reading.at, window_s=reading.window_s)
 
 
 def speculation(recording: Recording) -> str:

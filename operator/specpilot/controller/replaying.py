@@ -6,7 +6,7 @@ readings are those of what ran, and each step says so where that was another set
 known, though: while speculation is off its series do not exist, so they are withheld.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -17,6 +17,7 @@ from specpilot.controller.proposals import Wanted, proposal
 from specpilot.domain.asking import speculating
 from specpilot.domain.changes import ChangeReason, FlagChange, Phase
 from specpilot.domain.context import SettingFacts, TargetFacts
+from specpilot.domain.economics import Measurement
 from specpilot.domain.evaluation import CompiledRuleSet
 from specpilot.domain.gates import Objection, Proposal, check
 from specpilot.domain.memory import PolicyMemory
@@ -117,7 +118,14 @@ def speculates(readings: Readings) -> bool | None:
 class Replay:
     """One rule set of one policy, ready to be taken through the past."""
 
-    def __init__(self, version: RuleSetVersion, policy: Policy, *, names_only: bool) -> None:
+    def __init__(
+        self,
+        version: RuleSetVersion,
+        policy: Policy,
+        *,
+        names_only: bool,
+        measured: Mapping[str, Sequence[Measurement]] | None = None,
+    ) -> None:
         """Compile.
 
         Args:
@@ -126,6 +134,7 @@ class Replay:
                 not count: the question is what the rules would have done.
             names_only: The settings of the policy are only names, and nobody said what is behind
                 them: `setting.method` and `setting.depth` are Unknown, and no engine is asked.
+            measured: Remembered costs by setting; each serves from the time it was measured on.
 
         Raises:
             RuleSetError: The rule set cannot be used.
@@ -134,6 +143,7 @@ class Replay:
         self._rules = CompiledRuleSet(version.rule_set)
         self._policy = replace(policy, mode=Mode.AUTO, paused=False, probe=None)
         self._names_only = names_only
+        self._measured = measured or {}
 
     def begin(self, ran: str) -> ReplayMemory:
         """Memory to begin with: what really ran is also what the replay begins with."""
@@ -154,7 +164,7 @@ class Replay:
         active = self._setting(memory.policy.active)
         remembered = replace(memory.policy, active_since=memory.policy.active_since or now)
         remembered = remember_active(remembered, active, now=now)
-        readings = self._with_stated_cost(
+        readings = self._with_known_cost(
             _existing(moment.readings, active), active=active, memory=remembered, now=now
         )
         evaluation = self._rules.evaluate(
@@ -209,19 +219,29 @@ class Replay:
             return active
         return SettingFacts(name=active.name)
 
-    def _with_stated_cost(
+    def _with_known_cost(
         self, readings: Readings, *, active: Setting, memory: PolicyMemory, now: datetime
     ) -> Readings:
-        """The readings with what the policy states of the cost; what was measured is not known."""
+        """The readings with the cost that a tick would have known: measured by then, or stated."""
         if "cost_ratio" in readings.by_signal or "cost_ratio" not in self._rules.signals:
             return readings
         about = speculating(self._policy, memory) if active.is_off else active
         if about is None:
             return readings
+        known = [m for m in self._measured.get(about.name, ()) if m.at <= now]
+        config, engine, template = "", "", ""
+        if known:  # all of one config and engine: which ones count was decided when they were read
+            config, engine, template = known[-1].config, known[-1].engine, known[-1].template
         cost = cost_ratio(
-            Subject(name=about.name, config="", engine="", template="", runs=not active.is_off),
+            Subject(
+                name=about.name,
+                config=config,
+                engine=engine,
+                template=template,
+                runs=not active.is_off,
+            ),
             batch=readings["batch_size"],
-            measurements=(),
+            measurements=known,
             stated=self._policy.cost_ratios.get(about.name, ()),
             max_age=self._policy.remember_for,
             now=now,

@@ -158,7 +158,7 @@ def cost_ratio(
     points = [Point(batch=m.batch, ratio=m.ratio, weight=weight(m), source=m) for m in fresh]
     if (found := read_off(points, batch.value)) is not None:
         return _measured(subject, found)
-    if (ratio := _read_stated(stated, batch.value)) is not None:
+    if (ratio := read_stated(stated, batch.value)) is not None:
         return _stated(subject, ratio)
     reason = UnknownReason.STALE if same_engine and not fresh else UnknownReason.NO_DATA
     return unknown(
@@ -185,7 +185,8 @@ def _measured(subject: Subject, found: Found) -> Reading:
     )
 
 
-def _read_stated(stated: Sequence[CostPoint], batch: float) -> float | None:
+def read_stated(stated: Sequence[CostPoint], batch: float) -> float | None:
+    """What a policy states of the cost at a batch size; None where it states nothing of it."""
     points = [Point(batch=p.batch, ratio=p.ratio) for p in stated if p.batch is not None]
     found = read_off(points, batch)
     if found is not None:

@@ -1,4 +1,4 @@
-"""One query to a Prometheus, in bounded time and memory, and words when it is not answered.
+"""Queries to a Prometheus, in bounded time and memory, and words when it is not answered.
 
 What a server sends is not ours to trust: it may trickle, never end, unpack to gigabytes, be a login
 page, or repeat our token in its error. The caller gets the body of a successful answer or a
@@ -8,7 +8,7 @@ page, or repeat our token in its error. The caller gets the body of a successful
 import io
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -105,19 +105,50 @@ class Connection:
         Raises:
             PrometheusError: There is none.
         """
+        return self._answer("query", {"query": text, "time": f"{at:.3f}"}, timeout_s=timeout_s)
+
+    def query_range(
+        self, text: str, *, start: float, end: float, step_s: float, timeout_s: float
+    ) -> bytes:
+        """Ask a range query: the text is evaluated at `start` and every step after it.
+
+        Args:
+            text: PromQL.
+            start: The first moment, seconds since the epoch.
+            end: The last moment is this one, or the last step before it.
+            step_s: Seconds between two moments.
+            timeout_s: Seconds for all of it, retries included.
+
+        Returns:
+            The JSON of a successful answer, not yet decoded.
+
+        Raises:
+            PrometheusError: There is none.
+        """
+        params = {
+            "query": text,
+            "start": f"{start:.3f}",
+            "end": f"{end:.3f}",
+            "step": f"{step_s:.3f}",
+        }
+        return self._answer("query_range", params, timeout_s=timeout_s)
+
+    def _answer(self, what: str, params: Mapping[str, str], *, timeout_s: float) -> bytes:
         until = time.monotonic() + timeout_s
         pause = _BACKOFF_S
         for _ in range(self._retries):
             try:
-                return self._ask(text, at=at, until=until, timeout_s=timeout_s)
+                return self._ask(what, params, until=until, timeout_s=timeout_s)
             except PrometheusError as error:
                 if not error.transient or time.monotonic() + pause >= until:
                     raise
             time.sleep(pause)
             pause *= 2
-        return self._ask(text, at=at, until=until, timeout_s=timeout_s)
+        return self._ask(what, params, until=until, timeout_s=timeout_s)
 
-    def _ask(self, text: str, *, at: float, until: float, timeout_s: float) -> bytes:
+    def _ask(
+        self, what: str, params: Mapping[str, str], *, until: float, timeout_s: float
+    ) -> bytes:
         address = self._server.address
         late = PrometheusError(
             f"{address} did not answer within {timeout_s:g} s", kind=FaultKind.LATE
@@ -125,21 +156,20 @@ class Connection:
         left = until - time.monotonic()
         if left <= 0:
             raise late
-        params = {
-            "query": text,
-            "time": f"{at:.3f}",
+        sent = {
+            **params,
             "timeout": f"{max(1, int(left * 1000))}ms",
             # Thanos and a cluster of VictoriaMetrics answer with what they have when a store is
             # down, unless told not to.
             "partial_response": "false",
             "deny_partial_response": "1",
-            # VictoriaMetrics moves the time of a query that it may cache into the past.
+            # VictoriaMetrics moves the times of a query that it may cache.
             "nocache": "1",
         }
         watch = Watch(left)
         try:
             self._renew()
-            with watch, self._client.open(params, timeout_s=left) as response:
+            with watch, self._client.open(what, sent, timeout_s=left) as response:
                 body = self._read(response)
                 if not watch.fired:
                     return self._checked(response, body)

@@ -5,7 +5,7 @@ into typed structures without the labels nobody needs.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -25,7 +25,7 @@ _LEGACY = frozenset(LEGACY_SPECULATION)
 
 
 class Answer(Exception):  # noqa: N818 - raised for an answer that is none
-    """Not the answer to an instant query; the text says what is wrong with it."""
+    """Not the answer to a query; the text says what is wrong with it."""
 
 
 @dataclass(slots=True)
@@ -109,13 +109,17 @@ class Pods(dict[Where, Pod]):
         Raises:
             Answer: It is none.
         """
+        return self.take_values(_decoded(body, _slim(labels.namespace, labels.pod)))
+
+    def take_values(self, elements: Iterable[Any]) -> set[Where]:
+        """Add decoded elements of `values` or `buckets`; return the pods they are about."""
         # Half a million times a round with thousands of pods: nothing is called that need not be.
         # Prometheus gives one name after the other, and each name of one pod after the other.
         found: dict[str, dict[str, tuple[Pod, dict[Key, float]]]] = {}
         namespace = name = bound = at = ""
         inside = found.setdefault(namespace, {})
         slot, legacy = _slot(name, bound, at)
-        for element in _decoded(body, _slim(labels.namespace, labels.pod)):
+        for element in elements:
             metric = element.metric
             if metric.namespace != namespace:
                 namespace = metric.namespace
@@ -148,8 +152,13 @@ class Pods(dict[Where, Pod]):
         Raises:
             Answer: It is none.
         """
-        for metric, value in _vector(body, labels):
-            self[metric.namespace, metric.pod].means[metric.series] = value
+        self.take_gauges(_decoded(body, _slim(labels.namespace, labels.pod)))
+
+    def take_gauges(self, elements: Iterable[Any]) -> None:
+        """Add decoded elements of `gauges`."""
+        for element in elements:
+            metric = element.metric
+            self[metric.namespace, metric.pod].means[metric.series] = _number(element.value.number)
 
     def absorb_state(self, body: bytes, labels: Labels) -> None:
         """Add the answer to `state`.
@@ -157,10 +166,14 @@ class Pods(dict[Where, Pod]):
         Raises:
             Answer: It is none.
         """
-        for element in elements(body):
+        self.take_state(elements(body), labels)
+
+    def take_state(self, elements: Iterable[Any], labels: Labels) -> None:
+        """Add decoded elements of `state`."""
+        for element in elements:
             metric = dict(element.metric)
             where = (metric.pop(labels.namespace, ""), metric.pop(labels.pod, ""))
-            series, value = metric.pop("series", ""), element.number
+            series, value = metric.pop("series", ""), _number(element.value.number)
             if not math.isfinite(value):
                 continue  # no time, and no answer to whether a scrape succeeds
             pod = self[where]
@@ -236,9 +249,8 @@ def _decoder(element: Any) -> msgspec.json.Decoder[Any]:
 _WHOLE = _decoder(Element)
 
 
-@lru_cache(maxsize=8)
-def _slim(namespace: str, pod: str) -> msgspec.json.Decoder[Any]:
-    """Decodes elements with only the labels that are read."""
+def _metric(namespace: str, pod: str) -> Any:
+    """A structure of only the labels that are read."""
     fields = {
         "name": "__name__",
         "namespace": namespace,
@@ -247,24 +259,93 @@ def _slim(namespace: str, pod: str) -> msgspec.json.Decoder[Any]:
         "position": "position",
         "series": "series",
     }
-    metric = msgspec.defstruct(
-        "Metric", [(name, str, "") for name in fields], rename=fields, gc=False
-    )
-    return _decoder(msgspec.defstruct("Element", [("metric", metric), ("value", _Point)], gc=False))
+    names = [(name, str, "") for name in fields]
+    return msgspec.defstruct("Metric", names, rename=fields, gc=False)
 
 
-def _vector(body: bytes, labels: Labels) -> Iterator[tuple[Any, float]]:
-    for element in _decoded(body, _slim(labels.namespace, labels.pod)):
-        yield element.metric, _number(element.value.number)
+@lru_cache(maxsize=8)
+def _slim(namespace: str, pod: str) -> msgspec.json.Decoder[Any]:
+    """Decodes elements with only the labels that are read."""
+    fields = [("metric", _metric(namespace, pod)), ("value", _Point)]
+    return _decoder(msgspec.defstruct("Element", fields, gc=False))
 
 
-def _decoded(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Iterable[Any]:
+@lru_cache(maxsize=8)
+def _slim_series(namespace: str, pod: str) -> msgspec.json.Decoder[Any]:
+    fields = [("metric", _metric(namespace, pod)), ("values", list[_Point])]
+    return _decoder(msgspec.defstruct("Series", fields))
+
+
+class _Series(msgspec.Struct):
+    metric: dict[str, str]
+    values: list[_Point]
+
+
+_WHOLE_SERIES = _decoder(_Series)
+
+
+class _At(msgspec.Struct, gc=False):
+    """One point of a series, in the form of an element of an instant vector."""
+
+    metric: Any
+    value: _Point
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The moments of a range query.
+
+    Attributes:
+        start_ms: The first, milliseconds since the epoch.
+        step_ms: Between two of them.
+        count: How many there are.
+    """
+
+    start_ms: int
+    step_ms: int
+    count: int
+
+    @property
+    def end_ms(self) -> int:
+        """The last moment."""
+        return self.start_ms + (self.count - 1) * self.step_ms
+
+
+def vectors(body: bytes, labels: Labels, *, grid: Grid, whole: bool = False) -> list[list[Any]]:
+    """An answer to a range query as instant vectors, one for each moment.
+
+    Args:
+        body: The answer.
+        labels: How this Prometheus names namespace and pod.
+        grid: What was asked for.
+        whole: With all labels, for `Pods.take_state`; else those that the others read.
+
+    Raises:
+        Answer: It is none, or one of other moments (a proxy may align them).
+    """
+    decoder = _WHOLE_SERIES if whole else _slim_series(labels.namespace, labels.pod)
+    found: list[list[Any]] = [[] for _ in range(grid.count)]
+    for series in _decoded(body, decoder, kind="matrix"):
+        for point in series.values:
+            place, off = divmod(round(point.at * 1000) - grid.start_ms, grid.step_ms)
+            if off or not 0 <= place < grid.count:
+                raise Answer(
+                    "answers a range query with moments that were not asked for; ask the server "
+                    "itself, or have its proxy leave start and step as they are"
+                )
+            found[place].append(_At(series.metric, point))
+    return found
+
+
+def _decoded(
+    body: bytes, decoder: msgspec.json.Decoder[Any], *, kind: str = "vector"
+) -> Iterable[Any]:
     try:
         response = decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Answer(f"does not answer like Prometheus ({error}); check the URL") from error
-    if response.status != "success" or response.data.resultType != "vector":
-        raise Answer(f"answers with a {response.data.resultType} where a vector was asked for")
+    if response.status != "success" or response.data.resultType != kind:
+        raise Answer(f"answers with a {response.data.resultType} where a {kind} was asked for")
     if partial := next((w for w in response.warnings if "partial" in w.lower()), None):
         raise Answer(f"gave a partial answer, which is none: {partial[:200]}")
     found: Iterable[Any] = response.data.result

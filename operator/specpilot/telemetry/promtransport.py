@@ -54,13 +54,15 @@ class Client(PrometheusConnect):
         session.mount(self.url, self._adapter)
 
     @contextlib.contextmanager
-    def open(self, params: Mapping[str, str], *, timeout_s: float) -> Iterator[requests.Response]:
-        """Send a query; the body is still to be read."""
+    def open(
+        self, what: str, params: Mapping[str, str], *, timeout_s: float
+    ) -> Iterator[requests.Response]:
+        """Send a query (`query` or `query_range`); the body is still to be read."""
         # A short query is a GET: where RBAC guards a Prometheus, a POST counts as creating.
         long = len(urlencode(params)) > _LONGEST_URL
         response = self._session.request(
             "POST" if long else "GET",
-            f"{self.url}/api/v1/query",
+            f"{self.url}/api/v1/{what}",
             params=None if long else params,
             data=params if long else None,
             timeout=(min(_CONNECT_S, timeout_s), timeout_s),

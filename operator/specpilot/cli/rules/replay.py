@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -11,12 +12,23 @@ import typer
 from rich.console import Console
 
 from specpilot.cli import live, prometheus, recordings
-from specpilot.cli.operator import IN_CLUSTER
+from specpilot.cli.operator import IN_CLUSTER, INTERVAL_S
 from specpilot.cli.rules import replay_series as series_of
+from specpilot.cli.rules.replay_prometheus import of_prometheus
 from specpilot.cli.rules.replay_story import signals_to_fetch, story, with_all_parameters
 from specpilot.cli.rules.replay_view import Story, plain, view
-from specpilot.cli.rules.source import STDIN, Database, RuleSetArgument, read_text, resolve
+from specpilot.cli.rules.source import (
+    STDIN,
+    Database,
+    RuleSetArgument,
+    has_database,
+    read_text,
+    resolve,
+    stored,
+)
 from specpilot.cli.state import StateDir
+from specpilot.controller.replay_costs import remembered_costs
+from specpilot.domain.economics import Measurement
 from specpilot.domain.policy import Policy
 from specpilot.fleets.kubernetes import FIELD_MANAGER, connect
 from specpilot.resources import Fault, ResourceError, load, policy_from
@@ -60,7 +72,11 @@ def replay(
         ),
     ] = None,
     interval: Annotated[
-        float | None, typer.Option(help="Seconds between saved pages, in the order of their names.")
+        float | None,
+        typer.Option(
+            help="Seconds between saved pages: files as they are given, those of a folder in the "
+            "order of their names, 10 after 9."
+        ),
     ] = None,
     mtime: Annotated[
         bool, typer.Option("--mtime", help="Saved pages were scraped when they were written.")
@@ -93,8 +109,12 @@ def replay(
         ),
     ] = "",
     step: Annotated[
-        str, typer.Option("--step", help="Time between two looks at pages or at Prometheus.")
-    ] = "60s",
+        str,
+        typer.Option(
+            "--step",
+            help="Time between two looks at pages or at Prometheus: the operator's interval.",
+        ),
+    ] = f"{INTERVAL_S:g}s",
     window: Annotated[
         str,
         typer.Option(
@@ -182,8 +202,11 @@ def replay(
         )
         if since is None:
             raise typer.BadParameter("say where to begin, such as --from 24h", param_hint="--from")
-        series = series_of.of_prometheus(past, start=since, end=until)
-    _show(story(series, found, policy=given, ran=ran), as_json=as_json, svg=svg, html=html)
+        assert given is not None, "a past is made for a policy"
+        series = of_prometheus(past, start=since, end=until, settings=given.settings, ran=ran)
+    measured = _measured(given, state=state, database=database)
+    told = story(series, found, policy=given, ran=ran, measured=measured)
+    _show(told, as_json=as_json, svg=svg, html=html)
 
 
 def _duration(text: str, *, option: str) -> timedelta:
@@ -213,6 +236,16 @@ def _policy(word: str, namespace: str, *, state: Path) -> Policy:
         return live.in_a_cluster(word, namespace, api)[0]
     finally:
         api.close()
+
+
+def _measured(
+    policy: Policy | None, *, state: Path, database: str
+) -> Mapping[str, Sequence[Measurement]]:
+    """Costs that the operator remembers of the policy's target, where its database is here."""
+    if policy is None or not has_database(state=state, database=database):
+        return {}
+    with stored(state=state, database=database) as store:
+        return remembered_costs(store, policy)
 
 
 def _past(

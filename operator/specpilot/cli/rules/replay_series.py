@@ -1,21 +1,19 @@
-"""Where a replay's readings come from: rows of a file, saved pages, or a Prometheus."""
+"""Where a replay's readings come from: rows of a file, or saved pages."""
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from specpilot.cli import recordings
 from specpilot.cli.rules.source import lines_of
 from specpilot.controller.replaying import Moment, speculates
 from specpilot.domain.context import TargetFacts
 from specpilot.domain.policy import Policy
-from specpilot.domain.readings import UnknownReason
+from specpilot.domain.readings import Readings
 from specpilot.domain.rules import RuleSet
 from specpilot.domain.settings import OFF_NAME
 from specpilot.resources import Fault, ResourceError
@@ -23,11 +21,7 @@ from specpilot.resources.quantities import parse_duration
 from specpilot.resources.readings_file import TIME, ReadingsRow, read_instant, read_rows
 from specpilot.telemetry.derive import derive
 from specpilot.telemetry.history import History
-from specpilot.telemetry.past import PrometheusPast
 from specpilot.telemetry.windows import Arm
-
-MOST_STEPS = 100_000
-"""More looks at Prometheus than a week at one each 10 s are a slip of the hand."""
 
 _RECORDED = "the recorded replica"
 
@@ -43,7 +37,8 @@ class Series:
         source: What they are of, in words.
         moments: They.
         counts_drafts: Whether there is a signal `drafts` at all.
-        failed: Words of a look that failed, "" where none did.
+        failed: What could not be looked at, in words; "" where everything was.
+        notes: What else a reader must know of where the readings come from.
         impossible: In how many rows a signal was given that nothing exports while off, by signal.
     """
 
@@ -51,6 +46,7 @@ class Series:
     moments: Sequence[Moment]
     counts_drafts: bool = True
     failed: str = ""
+    notes: tuple[str, ...] = ()
     impossible: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -153,75 +149,15 @@ def _looks(recording: recordings.Recording, *, window: float, step: float) -> It
         )
         yield Moment(
             at=at,
-            readings=derive(arm, ready=1),
+            readings=_of_few_looks(derive(arm, ready=1)),
             target=TargetFacts(ready=1),
             dated=recording.dated,
         )
 
 
-def of_prometheus(past: PrometheusPast, *, start: Bound, end: Bound | None) -> Series:
-    """The history of a Prometheus, with a progress bar on standard error.
-
-    Raises:
-        BadParameter: The times make no sense, or there is nothing of the target.
-        PrometheusError: Prometheus could not be asked.
-    """
-    now = datetime.now(UTC)
-    until = now - end if isinstance(end, timedelta) else end or now
-    since = until - start if isinstance(start, timedelta) else start
-    if not since < until <= now:
-        raise typer.BadParameter(
-            f"from {since.isoformat()} to {until.isoformat()} is no stretch of the past",
-            param_hint="--from",
-        )
-    steps = int((until - since) / past.step) + 1
-    if steps > MOST_STEPS:
-        raise typer.BadParameter(
-            f"{past.step} is {steps} looks; take a longer step, or a shorter stretch",
-            param_hint="--step",
-        )
-    moments: list[Moment] = []
-    with _progress() as progress:
-        task = progress.add_task(f"asking {past.server.address}", total=steps)
-        for seen in past.walk(start=since, end=until):
-            target = TargetFacts(
-                name=past.target.name,
-                namespace=past.target.namespace,
-                kind=past.target.kind,
-                ready=seen.replicas,
-            )
-            moments.append(Moment(at=seen.at, readings=seen.readings, target=target))
-            progress.advance(task)
-    if not any(m.target.ready for m in moments):
-        raise typer.BadParameter(
-            f"{past.server.address} has no vllm series of pods of {past.target} from "
-            f"{since.isoformat()} to {until.isoformat()}; does it keep them that long, and are the "
-            "pods named otherwise (--pods)?",
-            param_hint="--prometheus-url",
-        )
-    return Series(source=past.server.address, moments=moments, failed=_failed(moments))
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total}"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-
-
-def _failed(moments: Iterable[Moment]) -> str:
-    count, words = 0, ""
-    for moment in moments:
-        errors = (r for r in moment.readings.values() if r.reason is UnknownReason.SOURCE_ERROR)
-        if (error := next(errors, None)) is not None:
-            count, words = count + 1, words or error.message
-    return (
-        f"{count} looks failed, and nothing is known of them; the first: {words}" if count else ""
-    )
+def _of_few_looks(found: Readings) -> Readings:
+    """The readings without means of gauges that two pages cannot tell; a live scrape goes on."""
+    return Readings.of(recordings.without_guess(reading) for reading in found.values())
 
 
 def _cut(moments: Sequence[Moment], *, start: Bound | None, end: Bound | None) -> Sequence[Moment]:

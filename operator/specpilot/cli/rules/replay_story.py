@@ -1,8 +1,8 @@
 """From a series and rule sets to replays, with what a reader must know to judge them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 import typer
@@ -12,8 +12,11 @@ from specpilot.cli.rules.replay_view import Shown, Story, what_ran
 from specpilot.cli.rules.source import Found
 from specpilot.controller.replay_summary import summed_up
 from specpilot.controller.replaying import TELLS, Moment, Replay
+from specpilot.domain.economics import Measurement
 from specpilot.domain.evaluation import CompiledRuleSet
+from specpilot.domain.gains import GAIN_SIGNALS, Costs, Recorded, spells, worth
 from specpilot.domain.policy import Policy, PolicyRef
+from specpilot.domain.readings import Readings
 from specpilot.domain.rules import RuleSet, RuleSetVersion
 from specpilot.domain.settings import OFF, OFF_NAME, SPECULATING, Setting
 from specpilot.domain.signals import REMEMBERED
@@ -27,8 +30,8 @@ def named_signals(found: Sequence[Found]) -> frozenset[str]:
 
 
 def signals_to_fetch(found: Sequence[Found]) -> frozenset[str]:
-    """Those, and what tells whether speculation ran; without what telemetry does not answer."""
-    return (named_signals(found) | TELLS) - REMEMBERED
+    """Those, what tells whether speculation ran, and what a gain is estimated from."""
+    return (named_signals(found) | TELLS | GAIN_SIGNALS) - REMEMBERED
 
 
 def with_all_parameters(found: Sequence[Found]) -> RuleSet:
@@ -37,7 +40,14 @@ def with_all_parameters(found: Sequence[Found]) -> RuleSet:
     return replace(found[0].rule_set, parameters=parameters)
 
 
-def story(series: Series, found: Sequence[Found], *, policy: Policy | None, ran: str = "") -> Story:
+def story(
+    series: Series,
+    found: Sequence[Found],
+    *,
+    policy: Policy | None,
+    ran: str = "",
+    measured: Mapping[str, Sequence[Measurement]] | None = None,
+) -> Story:
     """Take each rule set through the series.
 
     Args:
@@ -46,13 +56,14 @@ def story(series: Series, found: Sequence[Found], *, policy: Policy | None, ran:
         policy: Whose settings, parameters and limits; None takes the names that the series and
             the rules use, and default limits.
         ran: The setting that really ran, where the series does not say; "" judges by what it has.
+        measured: Remembered costs of the policy's target, by setting.
 
     Raises:
         BadParameter: Which setting ran is not known, or is none of the policy's.
         RuleSetError: A rule set cannot be used.
     """
     used = policy or _nameless(found, [*(m.ran for m in series.moments), ran])
-    notes = [series.failed] if series.failed else []
+    notes = [*([series.failed] if series.failed else []), *series.notes]
     if ran and ran not in used.settings:
         known = ", ".join(used.settings)
         raise typer.BadParameter(
@@ -64,15 +75,27 @@ def story(series: Series, found: Sequence[Found], *, policy: Policy | None, ran:
         notes.append("there is no column drafts: minDrafts of the rules is taken as met")
     if series.impossible:
         notes.append(impossible_words(series.impossible))
-    notes += _missing(series, found, used)
+    notes += _missing(series, found, used, measured=bool(measured))
     moments = with_what_ran(series.moments, used, ran=ran)
     first = next(m.ran for m in moments if m.ran)
+    told = {name: tuple(costs) for name, costs in (measured or {}).items()}
+    lived = _lived(moments, first=first)
+    recorded = Recorded.of(spells(lived, [""] * len(lived)))
+    costs = {
+        name: Costs(measured=told.get(name, ()), stated=used.cost_ratios.get(name, ()))
+        for name in used.settings
+    }
     shown = []
     for each in found:
         version = _version(each, counts_drafts=series.counts_drafts)
-        one = Replay(version, used, names_only=policy is None)
-        begun = one.begin(first)
-        shown.append(Shown(label=each.label, replayed=summed_up(one.steps(moments, begun))))
+        one = Replay(version, used, names_only=policy is None, measured=told)
+        steps = list(one.steps(moments, one.begin(first)))
+        worths = tuple(
+            part
+            for spell in spells(lived, [step.active for step in steps])
+            for part in worth(spell, costs=costs, recorded=recorded)
+        )
+        shown.append(Shown(label=each.label, replayed=summed_up(steps), worths=worths))
     if any(s.counterfactual for each in shown for s in each.replayed.stretches):
         notes.append(
             "counterfactual: while the simulated setting differs from what ran, readings are of "
@@ -86,6 +109,15 @@ def story(series: Series, found: Sequence[Found], *, policy: Policy | None, ran:
         notes=tuple(notes),
         dated=series.dated,
     )
+
+
+def _lived(moments: Sequence[Moment], *, first: str) -> list[tuple[datetime, Readings, str]]:
+    """Time, readings and what ran; a moment that does not tell is as before."""
+    found, name = [], first
+    for moment in moments:
+        name = moment.ran or name
+        found.append((moment.at, moment.readings, name))
+    return found
 
 
 def _version(found: Found, *, counts_drafts: bool) -> RuleSetVersion:
@@ -116,7 +148,9 @@ def _nameless(found: Sequence[Found], ran: Sequence[str]) -> Policy:
     )
 
 
-def _missing(series: Series, found: Sequence[Found], policy: Policy) -> Iterator[str]:
+def _missing(
+    series: Series, found: Sequence[Found], policy: Policy, *, measured: bool
+) -> Iterator[str]:
     """What the rules ask for that the policy or the series does not have."""
     for each in found:
         asked = dict.fromkeys(r.setting for r in each.rule_set.rules if r.setting != SPECULATING)
@@ -125,8 +159,8 @@ def _missing(series: Series, found: Sequence[Found], policy: Policy) -> Iterator
             for name in asked
             if name not in policy.settings
         )
-    stated = {"cost_ratio"} if policy.cost_ratios else set()
-    for name in sorted(named_signals(found) - stated):
+    known = {"cost_ratio"} if policy.cost_ratios or measured else set()
+    for name in sorted(named_signals(found) - known):
         if not any(m.readings[name].known for m in series.moments):
             reading = series.moments[-1].readings[name]
             yield f"{name} is Unknown at every moment: {reading.message or reading.reason}"

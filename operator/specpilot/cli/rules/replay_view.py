@@ -10,10 +10,17 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from specpilot.cli.rules.replay_worth import (
+    difference_words,
+    gain_words,
+    plain_difference,
+    plain_gain,
+)
 from specpilot.cli.tables import add_row
 from specpilot.controller.replay_summary import Flip, HeldBack, Replayed, Stretch
 from specpilot.controller.replaying import Moment
 from specpilot.domain.changes import Evidence
+from specpilot.domain.gains import Gain, Worth
 from specpilot.domain.settings import OFF_NAME
 
 _OFF_STYLE, _OFF_MARK = "bright_black", "░"
@@ -26,10 +33,11 @@ Cell: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """One rule set's replay under its label."""
+    """One rule set's replay under its label, and what its moments were worth."""
 
     label: str
     replayed: Replayed
+    worths: tuple[Worth, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +102,10 @@ def view(story: Story, *, width: int) -> Group:
     parts: list[Any] = [_picture(story, width=width), Text()]
     for shown in story.shown:
         parts += [*_tables(story, shown), Text()]
+    if len(story.shown) > 1:
+        one, other = story.shown
+        labels = (one.label, other.label)
+        parts += [Text(difference_words(one.worths, other.worths, labels=labels)), Text()]
     parts += [Text(f"note: {note}") for note in story.notes]
     return Group(*parts)
 
@@ -180,7 +192,7 @@ def _tables(story: Story, shown: Shown) -> list[Any]:
     )
     if replayed.blind:
         head += Text(f"; {replayed.blind} of {replayed.moments} moments could not be judged")
-    parts: list[Any] = [head]
+    parts: list[Any] = [head, Text(gain_words(Gain.of(shown.worths)))]
     if replayed.flips:
         table = _table("flip at", "from", "to", "rule", "why")
         for flip in replayed.flips:
@@ -260,9 +272,13 @@ def plain(story: Story) -> dict[str, Any]:
                     for s in shown.replayed.stretches
                 ],
                 "seconds": {n: s.total_seconds() for n, s in _spent(shown.replayed).items()},
+                "gain": plain_gain(Gain.of(shown.worths)),
             }
             for shown in story.shown
         ],
+        "difference": plain_difference(*(shown.worths for shown in story.shown))
+        if len(story.shown) > 1
+        else None,
         "notes": list(story.notes),
     }
 

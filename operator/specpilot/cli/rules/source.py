@@ -65,7 +65,7 @@ def stored(*, state: Path, database: str) -> Iterator[Store]:
     Raises:
         BadParameter: There is none; a typo must not look like a new one.
     """
-    if not _exists(state=state, database=database):
+    if not has_database(state=state, database=database):
         where = database.removeprefix("sqlite:///") or str(state)
         raise typer.BadParameter(
             f"there is no database in {where}; is {'--database' if database else '--state'} right? "
@@ -82,7 +82,8 @@ def writable(*, state: Path, database: str) -> Iterator[Store]:
         yield store
 
 
-def _exists(*, state: Path, database: str) -> bool:
+def has_database(*, state: Path, database: str) -> bool:
+    """Whether there is one to read."""
     url = database or database_url(state)
     return not url.startswith("sqlite:") or Path(url.removeprefix("sqlite:///")).exists()
 
@@ -185,7 +186,7 @@ def _of_file(word: str) -> Found:
 
 def _of_database(word: str, *, state: Path, database: str) -> list[Found]:
     match = _STORED.fullmatch(word)
-    if match is None or not _exists(state=state, database=database):
+    if match is None or not has_database(state=state, database=database):
         return []
     name, namespace = match["name"], match["namespace"]
     with stored(state=state, database=database) as store, store.read() as unit:
@@ -210,7 +211,7 @@ def _of_database(word: str, *, state: Path, database: str) -> list[Found]:
 def _nothing(word: str, *, state: Path, database: str) -> str:
     packs = ", ".join(pack_names())
     where = "there is no database yet, `specpilot rules apply FILE` makes one"
-    if _exists(state=state, database=database):
+    if has_database(state=state, database=database):
         with stored(state=state, database=database) as store, store.read() as unit:
             names = [f"{v.namespace}/{v.rule_set.name}" for v in unit.rules.list()]
         where = f"the database has {', '.join(names) or 'no rule set'}"
