@@ -88,9 +88,17 @@ class _Before:
 
 @dataclass(slots=True)
 class History:
-    """The samples of one replica, oldest first, no older than `keep_s` seconds."""
+    """The samples of one replica, oldest first.
+
+    Attributes:
+        keep_s: Seconds after which a sample is dropped.
+        every: Keep every sample until then: windows are exact, and nothing depends on when the
+            first sample was taken.
+        samples: They.
+    """
 
     keep_s: float
+    every: bool = False
     samples: list[Sample] = field(default_factory=list)
     _layout: Layout = NOTHING
     _newest: _Edge | None = None
@@ -312,7 +320,8 @@ class History:
             del self.samples[:gone]
             self._oldest = None
         if self._added % _THIN_EVERY == 0:
-            self._thin(now)
+            if not self.every:
+                self._thin(now)
             if self._bad:
                 self._bad = [bad for bad in self._bad if bad.until > oldest]
 

@@ -196,6 +196,7 @@ class _Looker:
             interval_s=step_s,
             keep_s=past.window.total_seconds() + 4 * step_s,
             stale_floor_s=_STALE_FLOOR_S,
+            every=True,
         )
         self._began: datetime | None = None
         self._processes: dict[Where, _Process] = {}

@@ -53,6 +53,7 @@ class Rings:
         interval_s: Seconds between two looks at a replica.
         keep_s: How far back windows can reach.
         stale_floor_s: Samples younger than this are never stale; beyond it, 3 intervals are.
+        every: Keep every sample, for a replay; a live history is thinned out.
     """
 
     def __init__(
@@ -63,12 +64,14 @@ class Rings:
         interval_s: float,
         keep_s: float,
         stale_floor_s: float,
+        every: bool = False,
     ) -> None:
         self.interval_s = interval_s
         self.keep_s = keep_s
         self._clock = clock
         self._source = source
         self._stale_floor_s = stale_floor_s
+        self._every = every
         self._lock = threading.Lock()  # guards the three below
         self._replicas: dict[str, Replica] = {}
         self._histories: dict[str, History] = {}
@@ -106,7 +109,7 @@ class Rings:
         with self._lock:
             history = self._histories.get(key)
             if history is None:
-                history = self._histories[key] = History(keep_s=self.keep_s)
+                history = self._histories[key] = History(keep_s=self.keep_s, every=self._every)
             history.keep_s = self.keep_s
             covers = history.covers
             if covers is None or at != covers[1]:

@@ -17,7 +17,7 @@ import yaml
 from specpilot.domain.policy import TelemetrySource
 from specpilot.domain.readings import Reading, Readings, UnknownReason
 from specpilot.domain.signals import MEASURED
-from specpilot.domain.targets import Replica
+from specpilot.domain.targets import Replica, TargetRef
 from specpilot.telemetry import (
     AutoTelemetry,
     Labels,
@@ -25,6 +25,7 @@ from specpilot.telemetry import (
     PrometheusTelemetry,
     ScrapeTelemetry,
 )
+from specpilot.telemetry.past import PrometheusPast, Ran
 from tests.cluster import build
 from tests.cluster.ports import free_port
 from tests.cluster.processes import Process
@@ -285,6 +286,28 @@ def test_matchers_choose_one_of_two_copies(scene: Scene) -> None:
         chosen = source.collect([ask(twice, end=datetime.now(UTC), seconds=WINDOW)])["k"]
     assert chosen["batch_size"].known
     assert chosen["acceptance_rate"].reason is UnknownReason.NOT_EXPORTED, "the copy of `off`"
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("off",), ("pair",)])
+def test_a_replay_says_what_was_said_live(scene: Scene, names: tuple[str, ...]) -> None:
+    past = PrometheusPast(
+        server=PrometheusServer(url=scene.url),
+        target=TargetRef(kind="Deployment", namespace="serving", name="chat"),
+        window=timedelta(seconds=WINDOW),
+        step=timedelta(seconds=INTERVAL),
+        pods="|".join(names),
+    )
+    *_, moment = past.walk(start=scene.end - timedelta(seconds=5), end=scene.end)
+    (arm,) = moment.arms
+    live, _ = scene.both(*names)
+    assert moment.replicas == len(names)
+    assert arm.ran == Ran(speculates="a" in names, depth=4 if "a" in names else 0)
+    apart = [
+        f"{name}: replayed {_told(arm.readings[name])}, live {_told(live[name])}"
+        for name in MEASURED
+        if not _agree(arm.readings[name], live[name])
+    ]
+    assert not apart, "\n".join(apart)
 
 
 def test_a_window_of_the_past_is_answered_like_then(scene: Scene) -> None:

@@ -193,8 +193,10 @@ def test_names_can_be_told(past: Past, server: Server) -> None:
 
 
 def test_nobody_asks_for_more_points_than_prometheus_gives(past: Past, server: Server) -> None:
-    moments = walk(server, minutes=400, step=MINUTE / 60, target_bytes=10**9)
-    assert len(moments) == 24_001
+    few = frozenset({"generated_tokens"})
+    past.pods = {}
+    moments = walk(server, minutes=300, step=MINUTE / 60, target_bytes=10**9, signals=few)
+    assert len(moments) == 18_001
     counts = [count for _, count in past.asked]
     assert max(counts) == past.most
     assert len(past.asked) < 30
