@@ -64,6 +64,8 @@ class ReadingsRow:
 def read_rows(lines: Iterable[str], *, rule_set: RuleSet, source: str) -> Iterator[ReadingsRow]:
     """Read CSV or JSON lines, whichever it is: the latter begins with a brace.
 
+    A file without rows, or without anything, gives none: whether that is an error the caller knows.
+
     Args:
         lines: Lines of the file, read as they are needed.
         rule_set: Whose parameters may be overridden.
@@ -75,9 +77,7 @@ def read_rows(lines: Iterable[str], *, rule_set: RuleSet, source: str) -> Iterat
     lines = iter(lines)
     first = next((line for line in lines if line.strip("\ufeff \t\r\n")), None)
     if first is None:
-        raise ResourceError(
-            Fault(where=source, field="", message="it is empty; give at least one row of readings")
-        )
+        return
     lines = itertools.chain([first.removeprefix("\ufeff")], lines)
     json_lines = first.lstrip("\ufeff \t").startswith("{")
     reader = _Reader(rule_set=rule_set, source=source)

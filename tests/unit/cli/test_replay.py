@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from specpilot.cli.main import EXPECTED, app
+from specpilot.cli.state import open_state
+from specpilot.domain.economics import config_hash
+from specpilot.engines import render
 from tests import recordings
+from tests.unit.domain.builders import NGRAM
+from tests.unit.domain.test_recall import measurement
 
 RULES = """\
 apiVersion: specpilot.io/v1alpha1
@@ -312,3 +318,106 @@ def test_what_cannot_be_done_is_refused_with_the_remedy(
 
 def test_rows_need_a_time(run: Run) -> None:
     assert "column 'time'" in run.refused("chat.yaml", "--readings", "-", stdin="batch_size\n40\n")
+
+
+# --- what it would have gained or lost
+
+STEADY = """\
+apiVersion: specpilot.io/v1alpha1
+kind: RuleSet
+metadata: {name: steady}
+spec:
+  rules: [{name: stay, when: batch_size >= 0, setting: ngram}]
+"""
+SPEED = {"off": 30.0, "ngram": 36.0}
+
+
+def speeds(*spells: tuple[str, int, float]) -> str:
+    """A minute a row: so many minutes of a setting at a batch size."""
+    lines = ["time,batch_size,setting.name,tokens_per_second,tokens_per_second_per_request"]
+    minute = 0
+    for setting, minutes, batch in spells:
+        for _ in range(minutes):
+            lines.append(
+                f"{60 * minute},{batch},{setting},{SPEED[setting] * batch},{SPEED[setting]}"
+            )
+            minute += 1
+    return "\n".join([*lines, ""])
+
+
+@pytest.fixture
+def steady(run: Run) -> str:
+    path = run.directory / "steady.yaml"
+    path.write_text(STEADY, encoding="utf-8")
+    return str(path)
+
+
+def test_a_gain_rests_on_stretches_in_which_the_other_setting_ran(run: Run, steady: str) -> None:
+    text = speeds(("ngram", 40, 20.0), ("off", 40, 20.0))
+    (found,) = run.json(steady, "--readings", "-", stdin=text)["replays"]
+    gain = found["gain"]
+    # The first five minutes of off reach back to ngram: not known.
+    assert gain["seconds"] == {"same": 39 * 60, "measured": 0, "recorded": 35 * 60, "stated": 0}
+    assert gain["not_known_seconds"] == 5 * 60
+    assert gain["relative"] == pytest.approx(0.2)
+    assert gain["tokens"] == pytest.approx(35 * 60 * 20 * (36 - 30))
+    assert gain["tokens_per_second"] == pytest.approx(120)
+
+
+def test_a_gain_is_told_in_every_picture(run: Run, steady: str) -> None:
+    text = speeds(("ngram", 40, 20.0), ("off", 40, 20.0))
+    words = ["--svg", "p.svg", "--html", "p.html", "--compare", "chat.yaml"]
+    said = " ".join(run(steady, "--readings", "-", *words, stdin=text).split())
+    assert "about +252,000 output tokens (+20.0%), +120.0 tokens/s over the 35 min" in said
+    assert "35 min by stretches of the recording in which it ran at a like load" in said
+    assert "not known: 5 min, what ran had changed within the window" in said
+    assert "chat.yaml against" in said
+    for name in ("p.svg", "p.html"):
+        page = (run.directory / name).read_text(encoding="utf-8").replace("&#160;", " ")
+        assert "+252,000" in page
+
+
+def test_another_load_is_no_measurement(run: Run, steady: str) -> None:
+    text = speeds(("ngram", 40, 20.0), ("off", 40, 60.0))
+    found = run.json(steady, "--readings", "-", stdin=text)["replays"][0]["gain"]
+    assert (found["tokens"], found["relative"], found["tokens_per_second"]) == (None, None, None)
+    assert found["not_known_seconds"] == 40 * 60
+    assert "not known" in run(steady, "--readings", "-", stdin=text)
+
+
+def test_two_rule_sets_differ_by_what_both_are_known_to_be_worth(run: Run, steady: str) -> None:
+    never = STEADY.replace("steady", "never").replace("setting: ngram", 'setting: "off"')
+    (run.directory / "never.yaml").write_text(never, encoding="utf-8")
+    text = speeds(("ngram", 40, 20.0), ("off", 40, 20.0))
+    told = run.json("never.yaml", "--compare", steady, "--readings", "-", stdin=text)
+    never_gain, steady_gain = (replay["gain"]["tokens"] for replay in told["replays"])
+    assert never_gain == pytest.approx(-39 * 60 * 20 * 6)
+    difference = told["difference"]
+    assert difference["tokens"] == pytest.approx(steady_gain - never_gain)
+    assert difference["judged_seconds"] == (39 + 35) * 60
+    assert difference["not_known_seconds"] == 5 * 60
+
+
+def test_the_same_throughout_is_neither_gain_nor_loss(run: Run, steady: str) -> None:
+    assert "nothing gained or lost" in run(steady, "--readings", "-", stdin=speeds(("ngram", 9, 4)))
+
+
+def test_costs_of_the_operator_are_used_where_its_database_is_here(run: Run, steady: str) -> None:
+    config = config_hash(render(NGRAM, version="0.32.0").config)
+    measured = measurement(batch=20, config=config, target="Deployment/prod/chat", speedup=1.25)
+    with closing(open_state(run.directory / "state")) as store, store.begin() as unit:
+        unit.measurements.add(measured)
+    text = speeds(("off", 40, 20.0))
+    words = [steady, "--readings", "-", "--policy", "policy.yaml"]
+    gain = run.json(*words, stdin=text)["replays"][0]["gain"]
+    assert gain["seconds"]["measured"] == 39 * 60
+    assert gain["relative"] == pytest.approx(0.25)
+
+
+def test_two_pages_tell_no_mean_of_a_gauge(run: Run, pages: str) -> None:
+    """As live, where nothing is judged before the third look."""
+    words = ["chat.yaml", "--recording", pages, "--step", "1s", "--window"]
+    few = run.json(*words, "1s")
+    assert few["replays"][0]["blind"] == few["replays"][0]["moments"]
+    assert any("two looks cannot tell a mean" in note for note in few["notes"])
+    assert not any("two looks" in note for note in run.json(*words, "2s")["notes"])

@@ -278,10 +278,19 @@ SLIP = RULES.replace("batch_size < 4", "batch_size < 4 && acceptance_rate < 60")
 def test_apply_says_what_lint_finds_and_applies_all_the_same(run: Run) -> None:
     result = run.raw("apply", run.file("chat.yaml", SLIP))
     assert (result.exit_code, result.stdout.split()[1]) == (0, "applied")
-    assert "SP205 warning: on-when-quiet: when: acceptance_rate < 60" in result.stderr
+    line = SLIP.splitlines().index("      when: batch_size < 4 && acceptance_rate < 60") + 1
+    found = f"chat.yaml:{line}: SP205 warning: on-when-quiet: when: acceptance_rate < 60"
+    assert found in result.stderr
     said = "applied; lint: 1 error, 1 warning, see `specpilot rules lint`"
     assert result.stderr.splitlines()[-1] == said
     assert run.raw("apply", run.file("sound.yaml")).stderr == ""
+
+
+def test_apply_counts_lines_over_all_documents_of_a_file(run: Run) -> None:
+    text = f"{RULES}---\n{SLIP.replace('name: chat', 'name: other')}"
+    result = run.raw("apply", run.file("both.yaml", text))
+    line = text.splitlines().index("      when: batch_size < 4 && acceptance_rate < 60") + 1
+    assert f"both.yaml:{line}: SP205 warning" in result.stderr
 
 
 def test_apply_strict_applies_nothing_that_lint_objects_to(run: Run) -> None:
@@ -429,10 +438,12 @@ def test_rows_that_cannot_be_are_judged_as_unknown_and_counted(run: Run) -> None
     assert "acceptance_rate in 2" in result.stderr
 
 
-def test_a_header_without_rows_is_bad_usage(run: Run) -> None:
+@pytest.mark.parametrize("command", ["evaluate", "replay"])
+@pytest.mark.parametrize("text", ["", "\n\n", "time,batch_size\n"])
+def test_a_file_without_rows_is_bad_usage(run: Run, command: str, text: str) -> None:
     path = run.file("chat.yaml")
-    said = run("evaluate", path, "--readings", "-", stdin="batch_size\n", code=2)
-    assert "no rows" in said
+    said = run(command, path, "--readings", "-", stdin=text, code=2)
+    assert "standard input has no row of readings" in said
 
 
 def test_an_unknown_column_names_the_nearest(run: Run) -> None:

@@ -1,6 +1,7 @@
 """Replay: the decisions of a tick over readings of the past, and what cannot be known of it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 from specpilot.controller.replay_summary import Replayed, summed_up
 from specpilot.controller.replaying import Moment, Replay, Step, speculates
 from specpilot.domain.context import TargetFacts
+from specpilot.domain.economics import Measurement
 from specpilot.domain.gates import GateReason
 from specpilot.domain.policy import CostPoint, FreezeWindow, Limits, Mode, Policy
 from specpilot.domain.readings import Reading, Readings, UnknownReason, unknown
 from specpilot.domain.rules import Rule, RuleSet, RuleSetVersion
 from tests.unit.domain.builders import at, policy, readings
+from tests.unit.domain.test_recall import measurement
 
 BUSY, MIDDLE, QUIET = 40.0, 20.0, 2.0
 
@@ -26,7 +29,11 @@ ON_WHEN_GOOD = Rule(name="on-when-good", when="mean_acceptance_length > 2", sett
 
 
 def replay(
-    *rules: Rule, names_only: bool = False, of: Policy | None = None, **limits: Any
+    *rules: Rule,
+    names_only: bool = False,
+    of: Policy | None = None,
+    measured: Mapping[str, Sequence[Measurement]] | None = None,
+    **limits: Any,
 ) -> Replay:
     rule_set = RuleSet(name="r", rules=rules or (OFF_WHEN_BUSY, ON_WHEN_QUIET))
     version = RuleSetVersion(
@@ -37,7 +44,8 @@ def replay(
         author="",
         source="test",
     )
-    return Replay(version, of or policy(limits=Limits(**limits)), names_only=names_only)
+    used = of or policy(limits=Limits(**limits))
+    return Replay(version, used, names_only=names_only, measured=measured)
 
 
 def moment(minute: float, batch: float | None = None, *, ran: str = "", **values: float) -> Moment:
@@ -175,6 +183,19 @@ def test_a_stated_cost_is_known_and_a_measured_one_is_not() -> None:
     assert "cost_ratio 1.5" in flip.why
     told = moment(0, BUSY, mean_acceptance_length=1.3, cost_ratio=1.2)
     assert not run(replay(rule, of=stated), [told]).flips, "the series knows better"
+
+
+def test_a_measured_cost_is_known_from_when_it_was_measured() -> None:
+    """As a tick would have read it from the database: not a minute earlier, and not for ever."""
+    rule = Rule(name="dear", when="mean_acceptance_length < cost_ratio", setting="off")
+    cost = replace(measurement(batch=40, ratio=1.5), at=at(300))
+    moments = [moment(m, BUSY, mean_acceptance_length=1.3) for m in (4, 5)]
+    later = moment(60 * 24 * 8, BUSY, mean_acceptance_length=1.3)
+    one = replay(rule, measured={"ngram": [cost]})
+    found = run(one, moments)
+    assert flips(found) == [(at(300), "ngram", "off")]
+    assert found.blind == 1
+    assert run(one, [later]).blind == 1, "longer ago than it is remembered"
 
 
 def test_without_a_date_the_time_of_day_is_unknown() -> None:

@@ -83,6 +83,11 @@ def test_a_header_alone_has_no_rows() -> None:
     assert rows("batch_size\n") == []
 
 
+@pytest.mark.parametrize("text", ["", "\n", "\ufeff", "batch_size\n"])
+def test_a_file_without_rows_has_none(text: str) -> None:
+    assert rows(text) == []
+
+
 def test_a_byte_order_mark_is_no_part_of_the_first_name() -> None:
     (row,) = rows("\ufeffbatch_size\n40\n")
     assert row.readings.value("batch_size") == 40
@@ -91,7 +96,6 @@ def test_a_byte_order_mark_is_no_part_of_the_first_name() -> None:
 @pytest.mark.parametrize(
     ("text", "says", "reason"),
     [
-        ("", "it is empty", "an empty file is a mistake"),
         ("batch_sise\n1\n", "did you mean batch_size", "a misspelt signal names the nearest"),
         ("params.bussy\n1\n", "did you mean params.busy", "and so does a parameter"),
         ("target.release\n32\n", "target.engine", "a value that follows from another"),

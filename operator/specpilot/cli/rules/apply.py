@@ -3,20 +3,23 @@
 import getpass
 import sys
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from specpilot.cli.rules.lint import finding_words
-from specpilot.cli.rules.source import PACK, Database, read_documents, writable
+from specpilot.cli.rules.source import PACK, Database, read_text, writable
 from specpilot.cli.state import StateDir
 from specpilot.controller.followers import misfits
 from specpilot.controller.rule_versions import RuleSetFile, apply_rule_sets
 from specpilot.controller.runner import SystemClock
 from specpilot.domain.linting import Finding, Severity
-from specpilot.resources import LOCAL_NAMESPACE, Fault, ResourceError, rule_set_from
+from specpilot.resources import LOCAL_NAMESPACE, Fault, ResourceError, load, rule_set_from
 from specpilot.resources.packs import pack, pack_names
+from specpilot.resources.positions import lines
 from specpilot.resources.rule_lint import lint_rule_set
 
 Files = Annotated[
@@ -53,22 +56,25 @@ def apply(
 
     What lint finds is said on standard error, and hinders only with --strict.
     """
-    sets: list[RuleSetFile] = []
+    given: list[_Given] = []
     faults: list[Fault] = []
     for path in files:
         try:
-            sets += _rule_sets(path, namespace=namespace)
+            given += _rule_sets(path, namespace=namespace)
         except ResourceError as error:
             faults += error.faults
     if faults:
         raise ResourceError(*faults)
-    findings = [] if not strict else _findings(sets)
+    findings = [] if not strict else _findings(given)
     if findings:
         _print_findings(findings, done="nothing applied")
         raise typer.Exit(1)
     with writable(state=state, database=database) as store:
         done = apply_rule_sets(
-            sets, store=store, author=author or getpass.getuser(), clock=SystemClock()
+            [each.file for each in given],
+            store=store,
+            author=author or getpass.getuser(),
+            clock=SystemClock(),
         )
         with store.read() as unit:
             warnings = [words for version, _ in done for words in misfits(unit, version)]
@@ -78,16 +84,26 @@ def apply(
         print(f"{name} {what} {version.content_hash}")
     for words in warnings:
         print(f"warning: {words}", file=sys.stderr)
-    if not strict and (findings := _findings(sets)):
+    if not strict and (findings := _findings(given)):
         _print_findings(findings, done="applied")
 
 
-def _findings(sets: list[RuleSetFile]) -> list[Finding]:
-    """What lint finds in them that is more than a note."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """A rule set to apply, and on which lines of its file the fields stand."""
+
+    file: RuleSetFile
+    places: Mapping[str, int] = field(default_factory=dict)
+
+
+def _findings(given: list[_Given]) -> list[Finding]:
+    """What lint finds in them that is more than a note, each with its line."""
     return [
         finding
-        for each in sets
-        for finding in lint_rule_set(each.rule_set, source=f"{each.source}: {each.rule_set.name}")
+        for each in given
+        for finding in lint_rule_set(
+            each.file.rule_set, source=each.file.source, places=each.places
+        )
         if finding.severity is not Severity.NOTE
     ]
 
@@ -100,15 +116,18 @@ def _print_findings(findings: list[Finding], *, done: str) -> None:
     print(f"{done}; lint: {said}, see `specpilot rules lint`", file=sys.stderr)
 
 
-def _rule_sets(path: str, *, namespace: str) -> list[RuleSetFile]:
+def _rule_sets(path: str, *, namespace: str) -> list[_Given]:
     if path.startswith(PACK):
         rule_set = pack(path.removeprefix(PACK))
-        return [RuleSetFile(namespace=namespace or LOCAL_NAMESPACE, rule_set=rule_set, source=path)]
+        file = RuleSetFile(namespace=namespace or LOCAL_NAMESPACE, rule_set=rule_set, source=path)
+        return [_Given(file=file)]
     if path in pack_names() and not Path(path).exists():
         message = f"there is no such file; for the shipped pack write {PACK}{path}"
         raise ResourceError(Fault(where=path, field="", message=message))
     found, faults = [], []
-    documents = read_documents(path)
+    text = read_text(path)
+    documents = load(text, source=str(path))
+    places = lines(text)
     for document in documents:
         where = f"{path}: document {document.number}: {document}"
         said = document.metadata.namespace
@@ -119,13 +138,12 @@ def _rule_sets(path: str, *, namespace: str) -> list[RuleSetFile]:
             message = f"{said!r} is not --namespace {namespace}; remove one of the two"
             faults.append(Fault(where=where, field="metadata.namespace", message=message))
         else:
-            found.append(
-                RuleSetFile(
-                    namespace=namespace or said or LOCAL_NAMESPACE,
-                    rule_set=rule_set_from(document),
-                    source=str(path),
-                )
+            file = RuleSetFile(
+                namespace=namespace or said or LOCAL_NAMESPACE,
+                rule_set=rule_set_from(document),
+                source=str(path),
             )
+            found.append(_Given(file=file, places=places[document.number - 1]))
     if not documents:
         message = "there is no document in it; nothing to apply"
         faults.append(Fault(where=str(path), field="", message=message))

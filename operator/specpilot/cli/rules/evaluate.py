@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from specpilot.cli.rules.source import STDIN, Database, RuleSetArgument, lines_of, resolve
+from specpilot.cli.rules.source import (
+    STDIN,
+    Database,
+    RuleSetArgument,
+    lines_of,
+    no_rows,
+    resolve,
+)
 from specpilot.cli.state import StateDir
 from specpilot.domain.outcomes import Outcome, RowVerdict
 from specpilot.resources.readings_file import read_rows
@@ -63,10 +70,7 @@ def evaluate(
     if judge.impossible:
         print(f"warning: {impossible_words(judge.impossible)}", file=sys.stderr)
     if not counts:
-        raise typer.BadParameter(
-            f"{readings}: there are no rows under the header; give at least one",
-            param_hint="--readings",
-        )
+        raise no_rows(readings)
     if not as_json:
         said = ", ".join(f"{counts[v]} {v}" for v in RowVerdict)
         print(f"{counts.total()} rows: {said}", file=sys.stderr)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import typer
 
 from specpilot.cli import recordings
-from specpilot.cli.rules.source import lines_of
+from specpilot.cli.rules.source import lines_of, no_rows
 from specpilot.controller.replaying import Moment, speculates
 from specpilot.domain.context import TargetFacts
 from specpilot.domain.policy import Policy
@@ -79,7 +79,7 @@ def of_rows(path: str, *, rule_set: RuleSet, start: Bound | None, end: Bound | N
 
     Raises:
         ResourceError: A row cannot be read, or there is no column `time`.
-        BadParameter: Nothing lies between start and end.
+        BadParameter: There are no rows, or nothing lies between start and end.
     """
     moments: list[Moment] = []
     impossible: Counter[str] = Counter()
@@ -87,6 +87,8 @@ def of_rows(path: str, *, rule_set: RuleSet, start: Bound | None, end: Bound | N
         for row in read_rows(lines, rule_set=rule_set, source=path):
             moments.append(_of_row(row, path))
             impossible.update(row.impossible)
+    if not moments:
+        raise no_rows(path)
     return Series(
         source=path,
         moments=_cut(moments, start=start, end=end),
@@ -161,12 +163,12 @@ def _of_few_looks(found: Readings) -> Readings:
 
 
 def _cut(moments: Sequence[Moment], *, start: Bound | None, end: Bound | None) -> Sequence[Moment]:
-    last = moments[-1].at if moments else datetime.now(UTC)
+    last = moments[-1].at
     until = last - end if isinstance(end, timedelta) else end or last
     since = until - start if isinstance(start, timedelta) else start
     found = [m for m in moments if (since is None or m.at >= since) and m.at <= until]
     if not found:
-        has = f"from {moments[0].at.isoformat()} to {last.isoformat()}" if moments else "empty"
+        has = f"from {moments[0].at.isoformat()} to {last.isoformat()}"
         raise typer.BadParameter(f"the series is {has}; nothing of it is left", param_hint="--from")
     return found
 

@@ -168,6 +168,15 @@ def _decoded(file: TextIO, path: str) -> Iterator[str]:
         raise ResourceError(Fault(where=path, field="", message=message)) from None
 
 
+def no_rows(path: str) -> typer.BadParameter:
+    """The refusal of a readings file that has nothing to judge."""
+    where = "standard input" if path == STDIN else path
+    return typer.BadParameter(
+        f"{where} has no row of readings; give a header and at least one row, or lines of JSON",
+        param_hint="--readings",
+    )
+
+
 def _of_file(word: str) -> Found:
     name = word.partition("#")[2]
     path = STDIN if word == STDIN else _path_of(word)
