@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specpilot.controller.replay_summary import Replayed, summed_up
@@ -279,24 +279,61 @@ def test_two_halves_with_the_memory_handed_over_are_the_whole(
     assert first + second == whole
 
 
-@given(
-    series=_series,
-    per_hour=st.integers(min_value=0, max_value=4),
-    per_day=st.integers(min_value=0, max_value=8),
-    cooldown=st.integers(min_value=0, max_value=1800),
-)
-def test_no_readings_make_more_flips_than_the_budget_allows(
-    series: list[tuple[int, float | None, str]], per_hour: int, per_day: int, cooldown: int
-) -> None:
-    one = replay(
-        flips_per_hour=per_hour, flips_per_day=per_day, cooldown=timedelta(seconds=cooldown)
+def within_budget(times: Sequence[datetime], *, hour: int, day: int, cooldown: int) -> bool:
+    """Whether no hour and no day has more flips than allowed, and none comes before its time."""
+    return all((b - a).total_seconds() >= cooldown for a, b in pairwise(times)) and all(
+        later - earlier >= span
+        for count, span in ((hour, timedelta(hours=1)), (day, timedelta(days=1)))
+        for earlier, later in zip(times, times[count:], strict=False)
     )
-    times = [f.at for f in run(one, moments_of(series)).flips]
-    for count, span in ((per_hour, timedelta(hours=1)), (per_day, timedelta(days=1))):
-        assert len(times) <= count or all(
-            later - earlier >= span for earlier, later in zip(times, times[count:], strict=False)
-        )
-    assert all((b - a).total_seconds() >= cooldown for a, b in pairwise(times))
+
+
+_limits = st.fixed_dictionaries(
+    {
+        "hour": st.integers(min_value=0, max_value=4),
+        "day": st.integers(min_value=0, max_value=8),
+        "cooldown": st.sampled_from([0, 60, 600, 1800]),
+    }
+)
+
+
+def limited(limits: Mapping[str, int]) -> Replay:
+    return replay(
+        flips_per_hour=limits["hour"],
+        flips_per_day=limits["day"],
+        cooldown=timedelta(seconds=limits["cooldown"]),
+    )
+
+
+@given(series=_series, limits=_limits)
+def test_no_readings_make_more_flips_than_the_budget_allows(
+    series: list[tuple[int, float | None, str]], limits: dict[str, int]
+) -> None:
+    times = [f.at for f in run(limited(limits), moments_of(series)).flips]
+    assert within_budget(times, **limits)
+
+
+@given(
+    gap=st.sampled_from([30, 120, 240, 600, 1500]),
+    looks=st.integers(min_value=100, max_value=300),
+    limits=_limits,
+)
+@settings(deadline=None)
+def test_not_even_readings_that_always_ask_for_the_other_setting_do(
+    gap: int, looks: int, limits: dict[str, int]
+) -> None:
+    """The worst there is: at every moment the rules ask for what is not in force."""
+    one = limited(limits)
+    memory = one.begin("ngram")
+    times = []
+    for look in range(looks):
+        batch = QUIET if memory.policy.active == "off" else BUSY
+        step = one.step(moment(gap * look / 60, batch), memory)
+        assert step.wanted is not None
+        memory = step.memory
+        times += [step.at] if step.flipped else []
+    assert within_budget(times, **limits)
+    assert bool(times) is bool(limits["hour"] and limits["day"])
 
 
 @given(series=_series)

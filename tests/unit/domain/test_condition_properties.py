@@ -184,8 +184,11 @@ def test_any_text_compiles_or_is_refused_in_words(text: str) -> None:
 
 
 def test_connectives_follow_kleene() -> None:
-    """The nine rows of the tables, spelt out."""
+    """The rows of the tables, spelt out: three of `!`, nine of `&&` and of `||`."""
     three = {"1 < 2": True, "1 > 2": False, "batch_size > 0": None}
+    for text, truth in three.items():
+        opposite = None if truth is None else not truth
+        assert judge(f"!({text})", Readings()) is TRUTH[opposite], text
     for (a, left), (b, right) in itertools.product(three.items(), repeat=2):
         both = False if False in (left, right) else None if None in (left, right) else True
         some = True if True in (left, right) else None if None in (left, right) else False

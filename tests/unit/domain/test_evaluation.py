@@ -1,8 +1,11 @@
 """Rule sets: order, `for`, Unknown, minimum of drafts."""
 
 from datetime import timedelta
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from specpilot.domain.conditions import Truth
 from specpilot.domain.context import TargetFacts
@@ -116,3 +119,31 @@ def test_every_fault_of_a_rule_set_is_listed_at_once() -> None:
     assert str(caught.value).count("rule a") == 1
     assert "used twice" in str(caught.value)
     assert str(caught.value).count("rule b") == 2, "its own fault, and the name used again"
+
+
+_values = st.fixed_dictionaries(
+    {},
+    optional={
+        "mean_acceptance_length": st.sampled_from([1.2, 2.0]),
+        "drafts": st.sampled_from([10.0, 500.0]),
+        "batch_size": st.sampled_from([2.0, 10.0, 40.0]),
+        "queue_depth": st.just(0.0),
+        "tpot_mean": st.just(0.02),
+    },
+)
+
+
+@given(st.lists(_values, min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_a_reading_set_and_its_permutation_give_the_same_verdict(
+    looks: list[dict[str, float]], random: Random
+) -> None:
+    """Over several looks, so that what is held is carried along: winner, words and evidence."""
+    one: Evaluation | None = None
+    other: Evaluation | None = None
+    for number, values in enumerate(looks):
+        shuffled = list(values.items())
+        random.shuffle(shuffled)
+        one = evaluate(readings(**values), 20 * number, one)
+        other = evaluate(readings(**dict(shuffled)), 20 * number, other)
+        assert one == other
+        assert one.words() == other.words()
