@@ -88,13 +88,9 @@ class _Before:
 
 @dataclass(slots=True)
 class History:
-    """The samples of one replica, oldest first.
+    """The samples of one replica, oldest first, no older than `keep_s` seconds.
 
-    Attributes:
-        keep_s: Seconds after which a sample is dropped.
-        every: Keep every sample until then: windows are exact, and nothing depends on when the
-            first sample was taken.
-        samples: They.
+    With `every` none is thinned out, so that nothing depends on when the first one was taken.
     """
 
     keep_s: float
