@@ -88,13 +88,10 @@ class _Before:
 
 @dataclass(slots=True)
 class History:
-    """The samples of one replica, oldest first, no older than `keep_s` seconds.
-
-    With `every` none is thinned out, so that nothing depends on when the first one was taken.
-    """
+    """The samples of one replica, oldest first, no older than `keep_s` seconds."""
 
     keep_s: float
-    every: bool = False
+    every: bool = False  # none is thinned out, so that nothing depends on when the first was taken
     samples: list[Sample] = field(default_factory=list)
     _layout: Layout = NOTHING
     _newest: _Edge | None = None

@@ -10,7 +10,7 @@ moment; whether one speculated, and how deep, is told by the series it exported.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from math import ceil
 
@@ -19,8 +19,9 @@ from specpilot.domain.readings import Readings
 from specpilot.domain.settings import Declared
 from specpilot.domain.targets import Replica, TargetRef
 from specpilot.telemetry import promql
+from specpilot.telemetry.behind import behind
 from specpilot.telemetry.connection import Connection, PrometheusServer
-from specpilot.telemetry.derive import derive, families_behind
+from specpilot.telemetry.derive import derive
 from specpilot.telemetry.exposition import PROCESS_START, Page
 from specpilot.telemetry.names import POSITIONS, Counter
 from specpilot.telemetry.promdecode import Grid, Pods, Where
@@ -161,7 +162,8 @@ class PrometheusPast:
                 address=self.server.address,
                 scope=Scope(namespaces={self.target.namespace}, labels=labels),
                 labels=labels,
-                families=families_behind(self.signals),
+                # Positions tell the depth, whether or not a rule is about them.
+                wanted=replace(behind(self.signals), positions=True),
                 deadline_s=self.deadline_s,
                 most_points=self.most_points,
                 target_bytes=self.target_bytes,

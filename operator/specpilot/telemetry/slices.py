@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from specpilot.telemetry import promql
+from specpilot.telemetry.behind import Series
 from specpilot.telemetry.connection import Connection, FaultKind, PrometheusError
-from specpilot.telemetry.names import Family
 from specpilot.telemetry.promdecode import Answer, Grid, Pods, vectors
 from specpilot.telemetry.promql import Labels, Scope
 
@@ -60,7 +60,7 @@ class Slices:
         address: Of the server, for words.
         scope: Which pods.
         labels: How this Prometheus names things.
-        families: Histograms whose buckets are needed.
+        wanted: Series that are needed.
         deadline_s: Longest time for one slice, retries and halving included.
         most_points: Moments of a slice at most.
         target_bytes: Size of an answer that is aimed at.
@@ -71,7 +71,7 @@ class Slices:
     address: str
     scope: Scope
     labels: Labels
-    families: frozenset[Family]
+    wanted: Series
     deadline_s: float
     most_points: int = MOST_POINTS
     target_bytes: int = TARGET_BYTES
@@ -159,9 +159,9 @@ class Slices:
         scope, labels = self.scope, self.labels
         take(promql.state(scope), lambda p, e: p.take_state(e, labels), whole=True)
         take(promql.gauges(scope, over_s=step_s), Pods.take_gauges, whole=False)
-        take(promql.values(scope), Pods.take_values, whole=False)
-        if self.families:
-            take(promql.buckets(scope, self.families), Pods.take_values, whole=False)
+        take(promql.values(scope, self.wanted), Pods.take_values, whole=False)
+        if buckets := self.wanted.buckets:
+            take(promql.buckets(scope, buckets), Pods.take_values, whole=False)
         return found
 
     def _query(self, text: str, grid: Grid, *, until: float) -> bytes:
