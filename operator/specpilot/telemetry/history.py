@@ -315,8 +315,7 @@ class History:
         if self._added % _THIN_EVERY == 0:
             if not self.every:
                 self._thin(now)
-            if self._bad:
-                self._bad = [bad for bad in self._bad if bad.until > oldest]
+            self._bad = [bad for bad in self._bad if bad.until > oldest]
 
     def _thin(self, now: float) -> None:
         """Drop a sample where its neighbours lie close enough together without it."""
