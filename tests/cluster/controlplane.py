@@ -47,6 +47,7 @@ class ControlPlane:
         directory: for data, certificates, kubeconfigs and logs; created when missing.
         programs: paths of the binaries by name, see :func:`tests.cluster.build.tools`.
         users: people to know from the start, with their groups.
+        arguments: further arguments of a program, by its name; a later flag wins over ours.
     """
 
     def __init__(
@@ -55,8 +56,10 @@ class ControlPlane:
         directory: Path,
         programs: Mapping[str, Path],
         users: Mapping[str, Sequence[str]] = DEFAULT_USERS,
+        arguments: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.directory = directory
+        self._further = arguments or {}
         self._programs = programs
         self._groups = {
             ADMIN: ("system:masters",),
@@ -251,7 +254,7 @@ class ControlPlane:
     def _process(self, name: str, arguments: Sequence[str]) -> Process:
         return Process(
             name=name,
-            command=[self._programs[name], *arguments],
+            command=[self._programs[name], *arguments, *self._further.get(name, ())],
             log=self._logs / f"{name}.log",
         )
 

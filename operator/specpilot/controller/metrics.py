@@ -10,6 +10,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from specpilot.controller.beat import Pulse
 from specpilot.controller.runner import Runner
 from specpilot.store import Store
 
@@ -37,6 +38,8 @@ class OperatorMetrics(Collector):
             "Ticks skipped because the one before had not ended.",
             value=runner.late_ticks if runner is not None else 0,
         )
+        if runner is not None:
+            yield from _beat(runner.beat.pulse())
         with self._store.read() as unit:
             open_changes = unit.changes.open()
             outbox = unit.outbox.counts()
@@ -51,6 +54,31 @@ class OperatorMetrics(Collector):
         for state, count in sorted(outbox.items()):
             alerts.add_metric([str(state)], count)
         yield alerts
+
+
+def _beat(pulse: Pulse) -> Iterator[Metric]:
+    """Only of the process that ticks: a standby's would be zeros, which mean something else."""
+    yield CounterMetricFamily("specpilot_ticks", "Evaluations that ended.", value=pulse.ended)
+    yield CounterMetricFamily(
+        "specpilot_tick_seconds", "Time that evaluations took.", value=pulse.busy_s
+    )
+    yield GaugeMetricFamily(
+        "specpilot_tick_interval_wanted_seconds",
+        "Time between evaluations as configured.",
+        value=pulse.interval_s,
+    )
+    if pulse.real_s is not None:
+        yield GaugeMetricFamily(
+            "specpilot_tick_interval_seconds",
+            "Mean time between the starts of the last evaluations.",
+            value=pulse.real_s,
+        )
+    if pulse.age_s is not None:
+        yield GaugeMetricFamily(
+            "specpilot_tick_age_seconds",
+            "Time since the last evaluation began.",
+            value=pulse.age_s,
+        )
 
 
 def registry(*, store: Store, runner: Callable[[], Runner | None]) -> CollectorRegistry:

@@ -12,6 +12,7 @@ from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobEve
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
+from specpilot.controller.beat import Beat
 from specpilot.controller.evaluator import Evaluator
 from specpilot.controller.reconciler import Reconciler
 from specpilot.domain.ports import FleetError
@@ -63,6 +64,8 @@ class Runner:
         self._pace_s = pace_s
         self._lock = threading.Lock()
         self._trouble: dict[str, str] = {}
+        self.beat = Beat(interval_s=interval_s)
+        """How regularly ticks begin."""
         self.late_ticks = 0
         """Ticks that were skipped because the one before had not ended."""
         self._scheduler = BackgroundScheduler(
@@ -111,9 +114,13 @@ class Runner:
                 log.info("%s: works again", name)
 
     def _tick(self) -> None:
-        with self._lock:
-            self._before_tick()
-            self._evaluator.tick()
+        self.beat.begin()
+        try:
+            with self._lock:
+                self._before_tick()
+                self._evaluator.tick()
+        finally:
+            self.beat.end()
 
     def _reconcile(self) -> None:
         with self._lock:

@@ -1,0 +1,191 @@
+"""What a Prometheus would say of the pods: answers to the product's own queries, of any moment.
+
+Names, labels and buckets are those of vLLM 0.32 as recorded (`bench.signals.pages`); the numbers
+grow by the recorded load every five minutes. Pods of one kind say the same at the same moment, so
+an answer is the text of a kind, repeated under the name of each pod.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from urllib.parse import parse_qs
+
+from bench.controller.fleet import IDLE_BATCH, OVERLOAD_BATCH, USUAL_BATCH
+from bench.signals.fleet import WINDOW_S
+from bench.signals.pages import Series, read_by_the_product, series
+
+_POD_MATCHER = re.compile(r'\bpod=~"((?:[^"\\]|\\.)*)"')
+_OVER = re.compile(r"\[(\d+)ms\]")
+_NAMESPACE, _POD, _INSTANCE = "@namespace@", "@pod@", "@instance@"
+
+
+class UnanswerableError(Exception):
+    """Not one of the queries that are answered here; the text has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A pod that is scraped.
+
+    Attributes:
+        namespace: Its namespace.
+        name: Its name.
+        workload: Its Deployment.
+        address: Its IP.
+        since: When it became ready, in seconds since the epoch.
+        speculates: Whether its engine was started with speculation.
+    """
+
+    namespace: str
+    name: str
+    workload: str
+    address: str
+    since: float
+    speculates: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a pod's numbers depend on.
+
+    Attributes:
+        speculates: Whether it speculates.
+        risen_at: When its load rose, in seconds since the epoch; None when it has not.
+    """
+
+    speculates: bool
+    risen_at: float | None
+
+    def loads(self, at: float, *, origin: float) -> float:
+        """How many recorded loads it had; twice as many in the time since its load rose."""
+        risen = max(0.0, at - self.risen_at) if self.risen_at is not None else 0.0
+        return 200.0 + (at - origin + risen) / WINDOW_S
+
+    def batch(self, at: float, *, over_s: float) -> float:
+        """Mean of running requests over the seconds before a moment."""
+        usual = USUAL_BATCH if self.speculates else IDLE_BATCH
+        if self.risen_at is None:
+            return usual
+        share = min(1.0, max(0.0, (at - self.risen_at) / over_s))
+        return usual + share * (OVERLOAD_BATCH - usual)
+
+
+class Numbers:
+    """Answers queries.
+
+    Args:
+        origin: When the numbers began to grow, in seconds since the epoch.
+    """
+
+    def __init__(self, *, origin: float) -> None:
+        self._origin = origin
+
+    def answer(
+        self, parameters: str, *, pods: Iterable[Served], risen: dict[str, float]
+    ) -> Iterator[bytes]:
+        """The body of an answer, in pieces.
+
+        Args:
+            parameters: Of the request, as a form.
+            pods: All that there are.
+            risen: When the load of a workload (`namespace/name`) rose, of those where it did.
+
+        Raises:
+            UnanswerableError: The product asks something new.
+        """
+        form = parse_qs(parameters)
+        query, at = form["query"][0], float(form["time"][0])
+        chosen = re.compile(next(iter(_POD_MATCHER.findall(query)), ".*"))
+        texts: dict[Kind, str] = {}
+        yield b'{"status":"success","data":{"resultType":"vector","result":['
+        comma = ""
+        for pod in pods:
+            if pod.since > at or not chosen.fullmatch(pod.name):
+                continue
+            kind = Kind(pod.speculates, risen.get(f"{pod.namespace}/{pod.workload}"))
+            if kind not in texts:
+                texts[kind] = self._text(kind, query, at)
+            text = texts[kind]
+            if text:
+                text = text.replace(_POD, pod.name).replace(_NAMESPACE, pod.namespace)
+                yield (comma + text.replace(_INSTANCE, pod.address)).encode()
+                comma = ","
+        yield b"]}}"
+
+    def _text(self, kind: Kind, query: str, at: float) -> str:
+        where = {"namespace": _NAMESPACE, "pod": _POD}
+        found: list[tuple[dict[str, str], float]] = []
+        if "timestamp(" in query:
+            scrape = {"instance": _INSTANCE, "job": "monitoring/vllm", "container": "vllm"}
+            found = [
+                ({**where, **scrape, "series": "live"}, at),
+                ({**where, "series": "info"}, at),
+                ({**where, "series": "up"}, 1.0),
+            ]
+        elif "avg_over_time(" in query:
+            over = _OVER.search(query)
+            assert over, query
+            running = kind.batch(at, over_s=int(over[1]) / 1000)
+            for name, value in (
+                ("num_requests_running", running),
+                ("num_requests_waiting", 0.0),
+                ("kv_cache_usage_perc", 0.4),
+            ):
+                found.append(({**where, "series": name}, value))
+        elif "_bucket" in query:
+            wanted = {f"vllm:{name}" for name in re.findall(r"\w+_bucket", query)}
+            found = [
+                ({"__name__": each.name, **where, "le": dict(each.labels)["le"]}, value)
+                for each, value in self._totals(kind, at)
+                if each.name in wanted
+            ]
+        elif "process_start_time_seconds" in query:
+            found = [(self._labels(each), value) for each, value in self._totals(kind, at)]
+        elif "vllm" in query:
+            raise UnanswerableError(query)
+        return ",".join(
+            f'{{"metric":{{{_pairs(labels)}}},"value":[{at!r},"{value!r}"]}}'
+            for labels, value in found
+        )
+
+    def _totals(self, kind: Kind, at: float) -> Iterator[tuple[Series, float]]:
+        loads = kind.loads(at, origin=self._origin)
+        for each in _grown(kind.speculates):
+            if each.name == "process_start_time_seconds":
+                yield each, self._origin
+                continue
+            value = each.total + each.growth * loads
+            yield each, float(round(value)) if each.whole else value
+
+    @staticmethod
+    def _labels(each: Series) -> dict[str, str]:
+        labels = {"__name__": each.name, "namespace": _NAMESPACE, "pod": _POD}
+        if each.name == "process_start_time_seconds":
+            labels["series"] = each.name
+        if position := dict(each.labels).get("position"):
+            labels["position"] = position
+        return labels
+
+
+@cache
+def _grown(speculates: bool) -> tuple[Series, ...]:
+    """The counters and histograms of a page; one series a name, position and bucket."""
+    found: dict[tuple[str, str, str], Series] = {}
+    for each in series(speculates):
+        labels = dict(each.labels)
+        if not read_by_the_product(each) or each.moving or each.name in {"up", _INFO}:
+            continue
+        if labels.get("finished_reason") not in {None, "length"}:
+            continue
+        found[each.name, labels.get("position", ""), labels.get("le", "")] = each
+    return tuple(found.values())
+
+
+_INFO = "vllm:cache_config_info"
+
+
+def _pairs(labels: dict[str, str]) -> str:
+    return ",".join(f'"{name}":"{value}"' for name, value in labels.items())
