@@ -2,11 +2,13 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+from specpilot.controller.publisher import Publisher
 from specpilot.controller.registry import Condition, PolicyStatus
 from specpilot.controller.status_object import condition_object, status_object
+from specpilot.controller.writing import Worth, without_numbers
 from specpilot.domain.audit import AuditDraft
 from specpilot.domain.changes import FlagChange
 from specpilot.domain.evaluation import CompiledRuleSet, RuleSetError
@@ -29,16 +31,25 @@ from specpilot.store import RuleOwner, RuleSetOwnedError, Store
 
 log = logging.getLogger(__name__)
 
-READINGS_EVERY = timedelta(minutes=1)
-"""How often a status is written in which nothing but readings and words about them changed."""
-
-_JITTER = ("readings", "verdict")
+CHANGES_EVERY = timedelta(seconds=15)
+"""How often a flag change is shown in which only the numbers within words changed."""
 
 
 class ClusterRegistry:
-    """Custom resources, as the watches know them."""
+    """Custom resources, as the watches know them.
 
-    def __init__(self, *, api: Api, watches: Watches, store: Store, clock: Clock) -> None:
+    Args:
+        api: The API server.
+        watches: What is known of it.
+        store: The database.
+        clock: The time.
+        publisher: Writes the statuses of policies.
+    """
+
+    def __init__(
+        self, *, api: Api, watches: Watches, store: Store, clock: Clock, publisher: Publisher
+    ) -> None:
+        self._publisher = publisher
         self._watches = watches
         self._store = store
         self._clock = clock
@@ -47,7 +58,8 @@ class ClusterRegistry:
             api, known=self._known, listed=lambda ns: watches.store(FLAG_CHANGES).all(ns)
         )
         self._read: dict[tuple[str, int], Policy] = {}
-        self._written: dict[str, tuple[Any, Any]] = {}
+        self._worth = Worth()
+        self._shown: dict[str, tuple[object, datetime]] = {}
         self._synced: dict[tuple[str, str], tuple[str, int]] = {}
 
     def _known(self, resource: Resource, namespace: str, name: str) -> dict[str, Any] | None:
@@ -71,7 +83,15 @@ class ClusterRegistry:
                     self._refuse(obj, _faults(error))
                     continue
             found.append(self._read[key])
+        if len(self._read) > 2 * len(objects) + 100:
+            self._forget(objects)
         return found
+
+    def _forget(self, objects: Sequence[Mapping[str, Any]]) -> None:
+        """Drop what is kept of policies and generations that are gone."""
+        keys = {(o["metadata"]["uid"], o["metadata"]["generation"]) for o in objects}
+        self._read = {key: policy for key, policy in self._read.items() if key in keys}
+        self._worth.forget_all_but({uid for uid, _ in keys})
 
     def _refuse(self, obj: Mapping[str, Any], message: str) -> None:
         meta = obj["metadata"]
@@ -93,17 +113,20 @@ class ClusterRegistry:
         obj = self._known(POLICIES, ref.namespace, ref.name)
         if obj is None or obj["metadata"]["uid"] != ref.uid:
             return
-        now = self._clock.now()
-        wanted = status_object(status, previous=obj.get("status") or {}, now=now)
-        gist = {k: v for k, v in wanted.items() if k not in _JITTER}
-        before, at = self._written.get(ref.uid, (None, None))
-        if gist == before and at is not None and now - at < READINGS_EVERY:
+        now, there = self._clock.now(), obj.get("status") or {}
+        wanted = status_object(status, previous=there, now=now)
+        crowd = len(self._watches.store(POLICIES))
+        if not self._worth.writing(ref.uid, wanted, there=there, crowd=crowd, now=now):
             return
-        try:
-            self._writer.patch_status(POLICIES.kind, ref.namespace, ref.name, wanted)
-            self._written[ref.uid] = (gist, now)
-        except ApiError as error:
-            log.warning("status of policy %s could not be written: %s", ref, error)
+
+        def write() -> None:
+            try:
+                self._writer.patch_status(POLICIES.kind, ref.namespace, ref.name, wanted)
+            except ApiError as error:
+                log.warning("status of policy %s could not be written: %s", ref, error)
+
+        self._worth.wrote(ref.uid, now=now)
+        self._publisher.put(ref.uid, write)
 
     def exists(self, policy: PolicyRef) -> bool:
         """Whether this very policy is there, valid or not."""
@@ -123,9 +146,16 @@ class ClusterRegistry:
         policy = self._known(POLICIES, change.policy.namespace, change.policy.name)
         if policy is None or policy["metadata"]["uid"] != change.policy.uid:
             return
+        now = self._clock.now()
+        gist = (change.revision, without_numbers(waiting_for))
+        before, at = self._shown.get(change.id, (None, now))
+        if gist == before and timedelta(0) <= now - at < CHANGES_EVERY:
+            return
         try:
             self._mirror.show(change, waiting_for=waiting_for)
+            self._shown[change.id] = (gist, now)
             if change.phase.ended:
+                del self._shown[change.id]
                 self._mirror.prune(change.policy.namespace, policy_uid=change.policy.uid)
         except ApiError as error:
             log.warning("flag change %s could not be shown: %s", change.id, error)

@@ -16,6 +16,7 @@ from specpilot.controller.cluster_channels import ClusterChannels
 from specpilot.controller.cluster_registry import ClusterRegistry
 from specpilot.controller.evaluator import Evaluator
 from specpilot.controller.parts import Parts
+from specpilot.controller.publisher import Publisher
 from specpilot.controller.reconciler import Reconciler
 from specpilot.controller.recorder import Recorder
 from specpilot.controller.runner import Runner, SystemClock
@@ -30,7 +31,7 @@ from specpilot.fleets.kubernetes import (
     Watches,
     ask_engine,
 )
-from specpilot.store import Store
+from specpilot.store import Leadership, Store
 from specpilot.telemetry import AutoTelemetry, PrometheusTelemetry, ScrapeTelemetry
 from specpilot.telemetry.connection import PrometheusServer
 from specpilot.telemetry.gpu import DeviceChoice, ExporterTelemetry, PrometheusDevices
@@ -144,40 +145,54 @@ class ClusterService:
 
     def _lead(self, token: Token) -> None:
         """Build the loop and start it; in a thread, so that the lease is renewed meanwhile."""
-        del token
-        threading.Thread(target=self._start_leading, name="lead", daemon=True).start()
+        threading.Thread(
+            target=self._start_leading, args=(token,), name="lead", daemon=True
+        ).start()
 
-    def _start_leading(self) -> None:
+    def _start_leading(self, token: Token) -> None:
         while not self._watches.wait_synced(timeout_s=30):
             log.warning("still listing: %s", self.ready())
         with self._lock, ExitStack() as stack:
             options, clock = self._options, self._clock
             telemetry = self._telemetry(stack)
+            # A process that was stopped and wakes up when another one leads changes nothing: the
+            # database refuses its transactions, and its own clock its requests.
+            store = self._store.led(
+                Leadership(
+                    lease=f"{options.lease_namespace}/{options.lease_name}",
+                    lease_created=token.lease_created,
+                    transitions=token.transitions,
+                    holder=token.holder,
+                )
+            )
+            api = self._api.led(lambda: self._elector.token is not None)
             registry = ClusterRegistry(
-                api=self._api, watches=self._watches, store=self._store, clock=clock
+                api=api,
+                watches=self._watches,
+                store=store,
+                clock=clock,
+                publisher=stack.enter_context(Publisher()),
             )
             parts = Parts(
-                store=self._store,
+                store=store,
                 fleet=DeploymentFleet(
-                    self._api,
-                    source=Cached(self._watches, live=Live(self._api)),
+                    api,
+                    source=Cached(self._watches, live=Live(api)),
                     version=ask_engine,
                 ),
                 telemetry=telemetry,
                 registry=registry,
-                recorder=Recorder(store=self._store, clock=clock),
+                recorder=Recorder(store=store, clock=clock),
                 clock=clock,
             )
-            channels = ClusterChannels(
-                api=self._api, watches=self._watches, store=self._store, clock=clock
-            )
+            channels = ClusterChannels(api=api, watches=self._watches, store=store, clock=clock)
 
             def bring_in() -> None:
                 registry.sync_rule_sets()
                 channels.report()
 
             dispatcher = Dispatcher(
-                store=self._store,
+                store=store,
                 channels=channels,
                 client=stack.enter_context(make_client()),
                 clock=clock,
@@ -187,6 +202,7 @@ class ClusterService:
                     evaluator=Evaluator(parts),
                     reconciler=Reconciler(parts),
                     deliver=dispatcher.deliver_due,
+                    look=lambda: telemetry.look(timeout_s=options.interval_s / 2),
                     before_tick=bring_in,
                     interval_s=options.interval_s,
                     pace_s=options.pace_s,

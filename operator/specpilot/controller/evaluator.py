@@ -18,6 +18,7 @@ from specpilot.controller.rulebook import Found, Rulebook
 from specpilot.controller.status import (
     conditions,
     duplicate,
+    on_time,
     phase_word,
     replica_counts,
     signals_lost,
@@ -72,9 +73,15 @@ class Evaluator:
         self._clock = parts.clock
         self._rulebook = Rulebook(parts.store)
         self._remembering = Remembering()
+        self._late = ""
 
-    def tick(self) -> None:
-        """Evaluate every policy once."""
+    def tick(self, *, late: str = "") -> None:
+        """Evaluate every policy once.
+
+        Args:
+            late: What to say of ticks that come later than they should, "" when they do not.
+        """
+        self._late = late
         now = self._clock.now()
         first: dict[tuple[str, str, str], Policy] = {}
         mine: list[Policy] = []
@@ -89,6 +96,7 @@ class Evaluator:
             memories = uow.memory.get_many([p.ref.uid for p in mine])
             in_flight = {c.target.key: c for c in uow.changes.open()}
             self._remembering.load(uow, mine, now=now)
+            self._rulebook.load(uow)
         self._telemetry.track([r for s in states.values() for r in s.live()])
         rules = {
             p.ref.uid: self._rulebook.find(
@@ -360,7 +368,10 @@ class Evaluator:
                 readings=tuple(readings.values()),
                 rule=_deciding(version, evaluation),
                 rule_version=version.version,
-                conditions=conditions(policy, state, evaluation, in_flight, objection),
+                conditions=(
+                    *conditions(policy, state, evaluation, in_flight, objection),
+                    on_time(self._late),
+                ),
             )
         )
 

@@ -1,7 +1,7 @@
 """Carrying a flag change on: look, decide, record, act; repeatable after a crash at any line."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from specpilot.controller.analysis import arms, make_slice, next_slice, slice_asks
@@ -46,8 +46,13 @@ class Reconciler:
         self._clock = parts.clock
         self._caught_up = False
 
-    def run(self) -> int:
-        """Reconcile every open change once; return how many are still open."""
+    def run(self, *, between: Callable[[], object] = lambda: None) -> int:
+        """Reconcile every open change once; return how many are still open.
+
+        Args:
+            between: Called after each change. What it lets happen to a change that is still to
+                come is noticed by that change's revision.
+        """
         self._catch_up()
         with self._store.read() as uow:
             changes = uow.changes.open()
@@ -69,6 +74,7 @@ class Reconciler:
             except Exception:  # one change's fault must not stop the others
                 still_open += 1
                 log.exception("change %s could not be reconciled", change.id)
+            between()
         return still_open
 
     def _catch_up(self) -> None:

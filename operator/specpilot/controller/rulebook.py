@@ -1,4 +1,4 @@
-"""Rule sets from the database, compiled once a version."""
+"""Rule sets from the database, read and compiled once a version."""
 
 from collections.abc import Mapping
 from typing import TypeAlias
@@ -9,18 +9,31 @@ from specpilot.domain.memory import PolicyMemory
 from specpilot.domain.policy import Policy
 from specpilot.domain.rules import RuleSetVersion
 from specpilot.domain.settings import SPECULATING
-from specpilot.store import RuleOwner, Store
+from specpilot.store import Head, RuleOwner, Store, UnitOfWork
 
 Found: TypeAlias = tuple[RuleSetVersion, CompiledRuleSet]
 """A version, and the same ready to evaluate."""
 
+Key: TypeAlias = tuple[str, str, int]
+"""Namespace and name of a rule set, and the number of a version."""
+
 
 class Rulebook:
-    """Finds the version a policy follows."""
+    """Finds the version a policy follows. Belongs to one evaluator.
+
+    A version never changes: each is read and compiled once. What is asked of the database at every
+    tick is one question for all policies: which version is the newest of each rule set.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._heads: Mapping[tuple[str, str], Head] = {}
+        self._versions: dict[Key, RuleSetVersion] = {}
         self._compiled: dict[str, CompiledRuleSet] = {}
+
+    def load(self, uow: UnitOfWork) -> None:
+        """Read where the rule sets stand, within the transaction a tick reads everything in."""
+        self._heads = uow.rules.heads()
 
     def find(
         self, policy: Policy, *, change: FlagChange | None, memory: PolicyMemory
@@ -47,26 +60,22 @@ class Rulebook:
         Raises:
             RuleSetError: There is none, it does not compile, or it does not fit the policy.
         """
-        number = policy.rule_version if kept is None else kept
-        with self._store.read() as uow:
-            version = (
-                uow.rules.latest(namespace=policy.ref.namespace, name=policy.rule_set)
-                if number is None
-                else uow.rules.get(
-                    namespace=policy.ref.namespace, name=policy.rule_set, version=number
-                )
-            )
-            owner = uow.rules.owner(namespace=policy.ref.namespace, name=policy.rule_set)
-        if version is not None and owner is RuleOwner.NOBODY:
+        namespace, name = policy.ref.namespace, policy.rule_set
+        head = self._heads.get((namespace, name))
+        if head is not None and head.owner is RuleOwner.NOBODY:
             raise RuleSetError(
-                f"spec.rules.ruleSet: the rule set {policy.rule_set} was deleted; "
+                f"spec.rules.ruleSet: the rule set {name} was deleted; "
                 "apply it again, or name another one"
             )
+        number = policy.rule_version if kept is None else kept
+        wanted = number if number is not None else head.latest if head is not None else 0
+        there = head is not None and 1 <= wanted <= head.latest
+        version = self._version((namespace, name, wanted)) if there else None
         if version is None:
             pinned = "" if number is None else f" version {number}"
             raise RuleSetError(
-                f"spec.rules.ruleSet: there is no rule set {policy.rule_set}{pinned} in namespace "
-                f"{policy.ref.namespace}; apply one, or name one that exists"
+                f"spec.rules.ruleSet: there is no rule set {name}{pinned} in namespace "
+                f"{namespace}; apply one, or name one that exists"
             )
         compiled = self._compiled.get(version.content_hash)
         if compiled is None:
@@ -74,6 +83,16 @@ class Rulebook:
             self._compiled[version.content_hash] = compiled
         check_fit(version, policy.settings, policy.parameters)
         return version, compiled
+
+    def _version(self, key: Key) -> RuleSetVersion | None:
+        if key not in self._versions:
+            namespace, name, number = key
+            with self._store.read() as uow:
+                found = uow.rules.get(namespace=namespace, name=name, version=number)
+            if found is None:
+                return None
+            self._versions[key] = found
+        return self._versions[key]
 
 
 def kept_version(policy: Policy, change: FlagChange | None, memory: PolicyMemory) -> int | None:

@@ -1,7 +1,6 @@
 """Running the loop: APScheduler calls the tick and the reconciler; a late tick is reported."""
 
 import logging
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -15,6 +14,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from specpilot.controller.beat import Beat
 from specpilot.controller.evaluator import Evaluator
 from specpilot.controller.reconciler import Reconciler
+from specpilot.controller.turns import Turns
 from specpilot.domain.ports import FleetError
 from specpilot.store import StoreError
 
@@ -32,8 +32,9 @@ class SystemClock:
 class Runner:
     """Schedules ticks, reconciliation and delivery; none of them is ever stacked.
 
-    Ticks and reconciliation share a lock: what one decides on is not changed by the other in
-    between. Delivery of alerts waits for neither.
+    Ticks and reconciliation take turns: what one decides on is not changed by the other in
+    between. Reconciliation offers its turn after each change, so that a tick does not wait for a
+    hundred of them. Delivery of alerts waits for neither.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Runner:
         evaluator: Evaluator,
         reconciler: Reconciler,
         deliver: Callable[[], object],
+        look: Callable[[], object] = lambda: None,
         before_tick: Callable[[], object] = lambda: None,
         interval_s: float = 15.0,
         pace_s: float = 1.0,
@@ -52,6 +54,8 @@ class Runner:
             evaluator: Run every `interval_s`.
             reconciler: Run every `pace_s`; cheap while no change is open.
             deliver: Sends the alerts that are due.
+            look: Brings in fresh numbers before a tick; may wait a while for them, for nothing else
+                waits meanwhile.
             before_tick: Brings in what a tick should see, such as changed rule sets.
             interval_s: Seconds between ticks.
             pace_s: Seconds between looks at open changes.
@@ -59,10 +63,11 @@ class Runner:
         self._evaluator = evaluator
         self._reconciler = reconciler
         self._deliver = deliver
+        self._look = look
         self._before_tick = before_tick
         self._interval_s = interval_s
         self._pace_s = pace_s
-        self._lock = threading.Lock()
+        self._turns = Turns()
         self._trouble: dict[str, str] = {}
         self.beat = Beat(interval_s=interval_s)
         """How regularly ticks begin."""
@@ -116,15 +121,16 @@ class Runner:
     def _tick(self) -> None:
         self.beat.begin()
         try:
-            with self._lock:
+            self._look()
+            with self._turns.turn():
                 self._before_tick()
-                self._evaluator.tick()
+                self._evaluator.tick(late=self.beat.pulse().words)
         finally:
             self.beat.end()
 
     def _reconcile(self) -> None:
-        with self._lock:
-            self._reconciler.run()
+        with self._turns.turn():
+            self._reconciler.run(between=self._turns.offer)
 
     def _late(self, event: JobEvent) -> None:
         if event.job_id == "tick":

@@ -9,6 +9,9 @@ from specpilot.domain.settings import Setting
 from specpilot.domain.signals import SIGNALS
 from specpilot.domain.targets import Replica, TargetState
 
+ON_TIME = "OnTime"
+"""The one condition that is about the operator and not about the policy."""
+
 
 def phase_word(
     change: FlagChange | None, evaluation: Evaluation | None, objection: Objection | None
@@ -84,6 +87,20 @@ def conditions(
     )
     rules = Condition(type="RulesValid", status=True, reason="Compiled")
     return (ready, target, metrics, rules, progressing, held)
+
+
+def on_time(late: str) -> Condition:
+    """Whether policies are evaluated as often as configured.
+
+    Args:
+        late: What to say when they are not, "" when they are.
+    """
+    return Condition(
+        type=ON_TIME,
+        status=not late,
+        reason="TicksLate" if late else "OnTime",
+        message=late,
+    )
 
 
 def without_rules(policy: Policy, message: str) -> PolicyStatus:

@@ -12,6 +12,7 @@ from specpilot.store.errors import (
     ConcurrentUpdateError,
     DatabaseTooNewError,
     DatabaseUnusableError,
+    DeposedError,
     DuplicateChangeError,
     DuplicateStepError,
     NoSuchResourceError,
@@ -20,9 +21,10 @@ from specpilot.store.errors import (
     StoreError,
     TargetBusyError,
 )
+from specpilot.store.fence import Leadership
 from specpilot.store.outbox import Delivery, OutboxItem, OutboxState
 from specpilot.store.resources import Resource
-from specpilot.store.rules import AppliedVersion, RuleOwner
+from specpilot.store.rules import AppliedVersion, Head, RuleOwner
 from specpilot.store.unit_of_work import Health, Store, UnitOfWork, open_store
 
 __all__ = [
@@ -32,9 +34,12 @@ __all__ = [
     "DatabaseTooNewError",
     "DatabaseUnusableError",
     "Delivery",
+    "DeposedError",
     "DuplicateChangeError",
     "DuplicateStepError",
+    "Head",
     "Health",
+    "Leadership",
     "NoSuchResourceError",
     "OutboxItem",
     "OutboxState",

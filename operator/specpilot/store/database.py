@@ -163,6 +163,8 @@ def _make_postgresql(url: URL, *, busy_timeout_s: float) -> Engine:
             return
         wait_ms = round(busy_timeout_s * 1000)
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {wait_ms}")
+        # A process that is stopped in mid-transaction would keep every other one from writing.
+        connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = {wait_ms}")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITER_LOCK})")
 
     return engine

@@ -17,6 +17,10 @@ class StoreBusyError(StoreError):
     """Another writer held the database for longer than the busy timeout. Try again."""
 
 
+class DeposedError(StoreError):
+    """Another process leads by now. This one is to end."""
+
+
 class ConcurrentUpdateError(StoreError):
     """Somebody else wrote the flag change since it was read. Read it again and decide again."""
 

@@ -150,6 +150,17 @@ class AcceptanceHourRow(Base):
     __table_args__ = (Index(None, "hour"),)
 
 
+class LeadershipRow(Base):
+    """The newest leader that has written, by the lease that made it one."""
+
+    __tablename__ = "leadership"
+
+    lease: Mapped[str] = mapped_column(primary_key=True)
+    lease_created: Mapped[datetime]
+    transitions: Mapped[int]
+    holder: Mapped[str]
+
+
 class RuleSetRow(Base):
     """A rule set: who may change it, and its latest version."""
 

@@ -45,6 +45,19 @@ class AppliedVersion:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """Where a rule set stands, without its content.
+
+    Attributes:
+        owner: Who may change it.
+        latest: Its newest version; 0 while there is none.
+    """
+
+    owner: RuleOwner
+    latest: int
+
+
 class Rules:
     """Rule sets within one transaction."""
 
@@ -135,6 +148,20 @@ class Rules:
             )
         )
         return RuleOwner(held or "")
+
+    def heads(self) -> dict[tuple[str, str], Head]:
+        """Return where every rule set stands, by namespace and name.
+
+        Versions never change, so that who keeps those it has read needs no more to know what is
+        new.
+        """
+        rows = self._connection.execute(
+            select(RuleSetRow.namespace, RuleSetRow.name, RuleSetRow.owner, RuleSetRow.latest)
+        )
+        return {
+            (namespace, name): Head(owner=RuleOwner(owner), latest=latest)
+            for namespace, name, owner, latest in rows
+        }
 
     def latest(self, *, namespace: str, name: str) -> RuleSetVersion | None:
         """Return the newest version."""

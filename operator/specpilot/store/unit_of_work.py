@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from specpilot.store import migrate
+from specpilot.store import fence, migrate
 from specpilot.store.acceptance import Acceptance
 from specpilot.store.audit import Audit
 from specpilot.store.changes import Changes
 from specpilot.store.database import in_words, make_engine, parse_url, read_only
 from specpilot.store.errors import StoreError
+from specpilot.store.fence import Leadership
 from specpilot.store.measurements import Measurements
 from specpilot.store.memory import Memories
 from specpilot.store.outbox import Outbox
@@ -54,9 +55,10 @@ class Health:
 class Store:
     """The database. Safe to share between threads; a unit of work belongs to one of them."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, leadership: Leadership | None = None) -> None:
         self._engine = engine
         self._readers = read_only(engine)
+        self._leadership = leadership
 
     @classmethod
     def open(cls, url: str, *, busy_timeout_s: float = 10.0) -> "Store":
@@ -82,6 +84,14 @@ class Store:
             raise
         return cls(engine)
 
+    def led(self, leadership: Leadership) -> "Store":
+        """The same database for a leader: each transaction that may write shows its leadership.
+
+        Args:
+            leadership: The leader's own.
+        """
+        return Store(self._engine, leadership=leadership)
+
     @contextmanager
     def begin(self) -> Iterator[UnitOfWork]:
         """Begin the one transaction that may write; commit at the end, undo on an exception.
@@ -90,10 +100,11 @@ class Store:
         wait for the first.
 
         Raises:
+            DeposedError: The leader it belongs to is none any more; see `led`.
             StoreBusyError: Another writer was at work for longer than the timeout.
             DatabaseUnusableError: The database failed.
         """
-        with self._transaction(self._engine) as unit:
+        with self._transaction(self._engine, leadership=self._leadership) as unit:
             yield unit
 
     @contextmanager
@@ -122,9 +133,13 @@ class Store:
 
     @staticmethod
     @contextmanager
-    def _transaction(engine: Engine) -> Iterator[UnitOfWork]:
+    def _transaction(
+        engine: Engine, *, leadership: Leadership | None = None
+    ) -> Iterator[UnitOfWork]:
         try:
             with engine.begin() as connection:
+                if leadership is not None:
+                    fence.hold(connection, leadership)
                 yield UnitOfWork(connection)
         except IntegrityError:
             raise  # a fault of the program, and its words say which

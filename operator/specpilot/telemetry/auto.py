@@ -6,6 +6,7 @@ Scraping thousands of replicas directly is for nobody, so only those are scraped
 it, or that Prometheus does not know.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -14,6 +15,7 @@ from specpilot.domain.ports import Ask
 from specpilot.domain.readings import Readings
 from specpilot.domain.targets import Replica
 from specpilot.telemetry.answer import answer
+from specpilot.telemetry.background import Looking
 from specpilot.telemetry.choice import ask_source, prefer, usable
 from specpilot.telemetry.rings import identity
 from specpilot.telemetry.windows import Arm, Source, serving
@@ -66,6 +68,21 @@ class AutoTelemetry:
     def lag_s(self) -> float:
         """Seconds after a moment in which its numbers come in."""
         return max((s.lag_s for s in (self._prometheus, self._scrape) if s), default=0.0)
+
+    def look(self, *, timeout_s: float) -> None:
+        """Have the sources that look as often as ticks come look now, before a tick asks them.
+
+        Left to themselves they would look when the tick before has just read them, and each change
+        would be seen an interval late. The direct scrape looks oftener than that by itself.
+
+        Args:
+            timeout_s: Longest time to wait for all of them.
+        """
+        until = time.monotonic() + timeout_s
+        sources: tuple[object, ...] = (self._prometheus, self._devices)
+        for source in sources:
+            if isinstance(source, Looking):
+                source.look(timeout_s=max(0.0, until - time.monotonic()))
 
     def collect(self, asks: Sequence[Ask]) -> Mapping[str, Readings]:
         """Answer all asks within the deadline. Never raises."""

@@ -1,11 +1,21 @@
 """Looking again and again, in a thread of its own: what every source that keeps samples does."""
 
 import logging
+import math
 import threading
 import time
-from typing import Self
+from typing import Protocol, Self, runtime_checkable
 
 log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Looking(Protocol):
+    """A source that can be told to look now."""
+
+    def look(self, *, timeout_s: float) -> bool:
+        """See `Background.look`."""
+        ...
 
 
 class Background:
@@ -24,6 +34,9 @@ class Background:
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
         self._wake = threading.Event()
+        self._rounds = threading.Condition()  # guards the two below
+        self._began = -math.inf  # when the newest round did
+        self._looking = False
 
     def sample(self) -> None:
         """Look once, now."""
@@ -38,6 +51,24 @@ class Background:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
+
+    def look(self, *, timeout_s: float) -> bool:
+        """Look now, and wait until that is done; whether it was in time.
+
+        Who asks again and again at the source's own pace sees what has just been looked at, and
+        not what was looked at an interval ago. A round that began a moment ago will do, so that
+        nobody is asked twice.
+
+        Args:
+            timeout_s: How long to wait. The round goes on in the background after that.
+        """
+        fresh = time.monotonic() - self._every_s / 3
+        with self._rounds:
+            if self._began < fresh:
+                self._wake.set()
+            return self._rounds.wait_for(
+                lambda: self._began >= fresh and not self._looking, timeout=timeout_s
+            )
 
     def close(self) -> None:
         """Stop looking; what was seen stays readable."""
@@ -58,11 +89,16 @@ class Background:
     def _run(self) -> None:
         stop, due = self._stop, time.monotonic()
         while not stop.is_set():
+            with self._rounds:
+                self._began, self._looking = time.monotonic(), True
             if self._needed():
                 try:
                     self.sample()
                 except Exception:
                     log.exception("a round of %s failed", self._name)
+            with self._rounds:
+                self._looking = False
+                self._rounds.notify_all()
             due = max(due + self._every_s, time.monotonic())
             if self._wake.wait(due - time.monotonic()):
                 due = time.monotonic()  # woken early: count from here

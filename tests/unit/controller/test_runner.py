@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -17,14 +18,17 @@ class Jobs:
         self.failing = True
         self.enough = threading.Event()
 
-    def tick(self) -> None:
+    def tick(self, *, late: str = "") -> None:
+        del late
         self.runs += 1
         if self.runs >= 5:
             self.enough.set()
         if self.failing:
             raise StoreError("database or disk is full")
 
-    run = tick
+    def run(self, *, between: Callable[[], object]) -> None:
+        self.tick()
+        between()
 
 
 def test_a_database_that_is_away_is_said_once_and_so_is_its_return(

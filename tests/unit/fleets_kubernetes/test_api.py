@@ -50,6 +50,20 @@ def test_an_apply_is_a_server_side_apply() -> None:
     }
 
 
+def test_who_does_not_lead_any_more_reads_and_changes_nothing() -> None:
+    leading = [True]
+    with serve(echo) as server:
+        api = server.api().led(lambda: leading[0])
+        api.apply(POLICIES, {"metadata": {"namespace": "a", "name": "b"}})
+        leading[0] = False
+        api.all(PODS)
+        with pytest.raises(ApiError, match=r"PATCH .* not sent, this process does not lead"):
+            api.apply(POLICIES, {"metadata": {"namespace": "a", "name": "b"}})
+        with pytest.raises(ApiError, match="not sent"):
+            api.send(delete(POLICIES, namespace="a", name="b", uid="u-1"))
+    assert [seen.method for seen in server.requests] == ["PATCH", "GET"]
+
+
 def test_a_delete_is_of_one_object_only() -> None:
     with serve(echo) as server:
         server.api().send(delete(POLICIES, namespace="a", name="b", uid="u-1"))

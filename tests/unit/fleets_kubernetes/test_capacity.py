@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specpilot.fleets.kubernetes import ApiError
-from specpilot.fleets.kubernetes.capacity import Capacity, requests, room_on
+from specpilot.fleets.kubernetes.capacity import Capacity, Room, requests, room_on
 from tests.unit.fleets_kubernetes.fakes import Reply, Seen, serve
 
 GPU = "nvidia.com/gpu"
@@ -166,6 +166,39 @@ def test_pods_that_are_at_hand_are_not_asked_for() -> None:
         capacity = Capacity(server.api(), clock=lambda: 0.0, pods=lambda: held)
         assert capacity.room(spec).there, "the failed one holds nothing"
         assert [seen.path for seen in server.requests] == ["/api/v1/nodes"]
+
+
+def test_nodes_are_gone_through_once_for_all_targets_of_a_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    def counted(nodes: Any, used: Any, spec: Any) -> Room:
+        asked.append(spec)
+        return room_on(nodes, used, spec)
+
+    monkeypatch.setattr("specpilot.fleets.kubernetes.capacity.room_on", counted)
+    one = {"containers": [container(gpu="1")]}
+    alike = {"containers": [{**container(gpu="1"), "image": "another", "env": []}]}
+    others = [
+        {"containers": [container(gpu="2")]},
+        {**one, "nodeSelector": {"gpu": "h100"}},
+        {**one, "tolerations": [{"operator": "Exists"}]},
+        {**one, "affinity": AFFINITY},
+        {**one, "initContainers": [container(gpu="1")]},
+    ]
+    now = [0.0]
+    with serve(lambda _, reply: reply.json({"items": [node(gpus=2)]})) as server:
+        capacity = Capacity(server.api(), clock=lambda: now[0], pods=list)
+        for spec in (one, alike, one):
+            assert capacity.room(spec).there
+        assert asked == [one]
+        for spec in others:
+            capacity.room(spec)
+        assert asked == [one, *others], "what decides tells them apart"
+        now[0] = 31.0
+        capacity.room(one)
+        assert len(asked) == 2 + len(others), "a new reading, a new answer"
 
 
 def test_a_pod_without_devices_asks_nobody() -> None:

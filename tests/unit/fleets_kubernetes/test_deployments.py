@@ -1,10 +1,13 @@
 """What a Deployment is reported as, from what the caches hold."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from specpilot.domain.changes import Extent, Intent
+from specpilot.domain.ports import FleetError
 from specpilot.domain.settings import Declared
 from specpilot.domain.targets import TargetProblem, TargetRef, TargetState
 from specpilot.fleets.kubernetes import DeploymentFleet
@@ -73,7 +76,8 @@ def test_labels_are_those_of_the_workload_and_not_of_its_pods() -> None:
     assert observe(family(deployment(), None, *pods())).labels == {}
 
 
-def test_a_held_canary() -> None:
+def held_canary(*, given: int = 1) -> Family:
+    """In mid-canary: paused by us, with so many pods of the new template."""
     noted = annotations(NGRAM)
     managed = [
         {
@@ -92,17 +96,45 @@ def test_a_held_canary() -> None:
         metadata={"managedFields": managed},
         status={"replicas": 4, "updatedReplicas": 1},
     )
-    plain = deployment()
-    sets = [replica_set(plain, uid="rs-1"), replica_set(found, uid="rs-2", replicas=1)]
+    sets = [replica_set(deployment(), uid="rs-1"), replica_set(found, uid="rs-2", replicas=given)]
     canary = pod("canary", annotations=noted, replica_set_uid="rs-2")
-    state = observe(family(found, sets, canary, *pods()))
+    return family(found, sets, canary, *pods())
+
+
+def test_a_held_canary() -> None:
+    state = observe(held_canary())
     assert state.problem is None
     assert state.halted
     assert state.declared == NGRAM
     assert [r.id for r in state.arm(NGRAM)] == ["canary"]
     assert len(state.arm(Declared())) == 3
     assert "1 of 3 replicas are of the latest template" in state.rolling
-    assert state.user_template == observe(family(plain)).user_template
+    assert state.user_template == observe(family(deployment())).user_template
+
+
+@pytest.mark.parametrize(
+    ("found", "declared", "extent", "asks", "reason"),
+    [
+        (held_canary(), NGRAM, Extent.CANARY, False, "it is there and held"),
+        (held_canary(given=0), NGRAM, Extent.CANARY, True, "its pods are still to come"),
+        (held_canary(), NGRAM, Extent.ALL, True, "to be let go"),
+        (held_canary(), Declared(), Extent.ALL, True, "to be undone"),
+        (family(deployment()), Declared(), Extent.ALL, False, "it runs"),
+        (family(deployment()), NGRAM, Extent.CANARY, True, "to be begun"),
+        (None, NGRAM, Extent.CANARY, True, "not known yet"),
+    ],
+)
+def test_what_holds_already_costs_no_request(
+    found: Family | None, declared: Declared, extent: Extent, asks: bool, reason: str
+) -> None:
+    wanted = Intent(
+        target=REF, declared=declared, extent=extent, canary_replicas=1, previous=Declared()
+    )
+    with serve(lambda _, reply: reply.failure(500, "", "asked")) as server:
+        fleet = DeploymentFleet(server.api(), source=Held(found))
+        with pytest.raises(FleetError) if asks else nullcontext():
+            fleet.carry_out(wanted)
+    assert bool(server.requests) is asks, reason
 
 
 def test_the_pods_are_believed_and_not_the_template() -> None:

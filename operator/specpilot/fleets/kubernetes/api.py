@@ -7,7 +7,7 @@ is used of the client is what is hard to get right: kubeconfig, rotating tokens,
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kubernetes import config as kubeconfig_loader
@@ -99,14 +99,34 @@ class Api:
         field_manager: Name under which fields are owned. Not one that begins with `kubectl`:
             Flux takes such fields away.
         timeout_s: Limit of a request that states none of its own.
+        may_write: Asked before each request that changes something.
     """
 
     def __init__(
-        self, client: ApiClient, *, field_manager: str = FIELD_MANAGER, timeout_s: float = 10.0
+        self,
+        client: ApiClient,
+        *,
+        field_manager: str = FIELD_MANAGER,
+        timeout_s: float = 10.0,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self._client = client
+        self._may_write = may_write
         self.field_manager = field_manager
         self.timeout_s = timeout_s
+
+    def led(self, leads: Callable[[], bool]) -> "Api":
+        """The same server, for a leader: what would change something is not sent once it is none.
+
+        Args:
+            leads: Whether this process leads, by its own clock.
+        """
+        return Api(
+            self._client,
+            field_manager=self.field_manager,
+            timeout_s=self.timeout_s,
+            may_write=leads,
+        )
 
     def send(self, request: Request, *, timeout_s: float | None = None) -> Object:
         """Send a request and return the object in the answer.
@@ -181,6 +201,8 @@ class Api:
         self._client.rest_client.close()
 
     def _open(self, request: Request, *, timeout: float | tuple[float, float]) -> BaseHTTPResponse:
+        if request.method != "GET" and not self._may_write():
+            raise ApiError(f"{request}: not sent, this process does not lead any more", status=0)
         headers = {"Accept": "application/json"}
         if request.body is not None:
             headers["Content-Type"] = request.content_type

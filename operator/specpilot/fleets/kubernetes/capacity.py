@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from kubernetes.utils.quantity import parse_quantity
 
+from specpilot.domain.settings import canonical_json
 from specpilot.fleets.kubernetes.api import Api, ApiError
 from specpilot.fleets.kubernetes.request import NODES, PODS, Object
 
@@ -195,6 +196,7 @@ class Capacity:
         self._read_at: float | None = None
         self._nodes: list[Object] = []
         self._used: dict[str, Amounts] = {}
+        self._answers: dict[str, Room] = {}  # of this reading, by what of a pod decides
         self._blind = ""
 
     def room(self, spec: Mapping[str, Any]) -> Room:
@@ -203,14 +205,17 @@ class Capacity:
         Raises:
             ApiError: The API server did not answer.
         """
-        if not wants_devices(requests(spec)):
-            return Room(there=True)
         with self._lock:
+            key = _deciding(spec)
+            if key not in self._answers and not wants_devices(requests(spec)):
+                return Room(there=True)
             if self._read_at is None or self._clock() - self._read_at > self._fresh_s:
                 self._read()
             if self._blind:
                 return Room(there=True, message=self._blind)
-            return room_on(self._nodes, self._used, spec)
+            if key not in self._answers:
+                self._answers[key] = room_on(self._nodes, self._used, spec)
+            return self._answers[key]
 
     def _read(self) -> None:
         try:
@@ -232,4 +237,15 @@ class Capacity:
                 node = (pod.get("spec") or {}).get("nodeName")
                 if node and (pod.get("status") or {}).get("phase") not in _ENDED:
                     _add(self._used.setdefault(node, {}), requests(pod["spec"]))
+        self._answers = {}
         self._read_at = self._clock()
+
+
+def _deciding(spec: Mapping[str, Any]) -> str:
+    """What `room_on` looks at, as a key: a thousand targets ask for a few kinds of pods."""
+    containers = [
+        [(c.get("resources"), c.get("restartPolicy")) for c in spec.get(kind) or ()]
+        for kind in ("containers", "initContainers")
+    ]
+    rest = [spec.get(name) for name in ("overhead", "nodeSelector", "affinity", "tolerations")]
+    return canonical_json([containers, rest])

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 from specpilot.domain.changes import Extent, Intent
+from specpilot.domain.ports import FleetError
 from specpilot.domain.settings import Declared
 from specpilot.domain.targets import Problem, TargetProblem, TargetRef, TargetState
 from specpilot.fleets.kubernetes.api import Api, ApiError
@@ -111,6 +112,8 @@ class DeploymentFleet:
         ref = intent.target
         if ref.kind != DEPLOYMENTS.kind:
             return
+        if self._holds(intent):
+            return
         # Read anew, never from a cache: acting on the state before our own last write would
         # release the pause that it set.
         deployment = self._live.deployment(ref.namespace, ref.name)
@@ -120,6 +123,30 @@ class DeploymentFleet:
             self._try(deployment, intent)
         else:
             self._roll(deployment, intent.declared)
+
+    def _holds(self, intent: Intent) -> bool:
+        """Whether nothing is left to do, by what the watches know.
+
+        A cache that is behind can be wrong for a moment, and then the next call acts; most calls of
+        a long roll have nothing to do, and asking each second would cost more than everything else.
+        """
+        if self._source is self._live:
+            return False
+        try:
+            family = self._source.family(intent.target.namespace, intent.target.name)
+        except FleetError:
+            return False
+        if family is None:
+            return False
+        deployment = family.deployment
+        if declared(our_annotations(_metadata(deployment))) != intent.declared:
+            return False
+        held = self._paused_by_us(deployment)
+        if intent.extent is not Extent.CANARY:
+            return not held
+        new = new_replica_set(deployment, family.replica_sets)
+        given = 0 if new is None else int(new["spec"].get("replicas") or 0)
+        return held and given >= _canary_size(deployment, intent)
 
     def _describe(self, ref: TargetRef, family: Family) -> TargetState:
         deployment = family.deployment
@@ -172,9 +199,7 @@ class DeploymentFleet:
         return self._capacity.room(deployment["spec"]["template"]["spec"]).there
 
     def _try(self, deployment: Object, intent: Intent) -> None:
-        wanted = min(intent.canary_replicas, max(replicas_wanted(deployment), 1))
-        if recreates(deployment):
-            wanted = 1
+        wanted = _canary_size(deployment, intent)
         noted = our_annotations(_metadata(deployment))
         if declared(noted) == intent.declared:
             letters = noted
@@ -258,6 +283,13 @@ class DeploymentFleet:
             if others == rest and declared(letters) == wanted:
                 return letters
         return annotations(wanted)
+
+
+def _canary_size(deployment: Object, intent: Intent) -> int:
+    """Replicas that are to run what is tried."""
+    if recreates(deployment):
+        return 1
+    return min(intent.canary_replicas, max(replicas_wanted(deployment), 1))
 
 
 def _metadata(deployment: Object) -> Object:

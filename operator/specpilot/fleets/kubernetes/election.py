@@ -15,15 +15,18 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from specpilot.domain.ports import Clock
 from specpilot.fleets.kubernetes.api import Api, ApiError
+from specpilot.fleets.kubernetes.objects import instant
 from specpilot.fleets.kubernetes.request import LEASES, Object, Request, create, read, replace
 
 _log = logging.getLogger(__name__)
+
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +61,13 @@ class Token:
     Attributes:
         holder: Identity of the leader.
         transitions: Rises whenever the lease changes hands.
+        lease_created: When the server made the lease: one that was deleted and made anew counts
+            its transitions from zero again.
     """
 
     holder: str
     transitions: int
+    lease_created: datetime = field(default=_NEVER, compare=False)
 
 
 @dataclass(slots=True)
@@ -219,7 +225,7 @@ class Elector:
         body = {**(lease or {}), "metadata": metadata, "spec": spec}
         write = create if lease is None else replace
         try:
-            self._send(write(LEASES, body, field_manager=self._api.field_manager))
+            written = self._send(write(LEASES, body, field_manager=self._api.field_manager))
         except ApiError as error:
             if error.conflict:  # somebody wrote in between; the next look shows who
                 _log.debug("lease %s: %s", self._name, error)
@@ -227,7 +233,11 @@ class Elector:
             raise
         self._renewed_at = asked_at
         if self._token is None:
-            self._token = Token(holder=self._identity, transitions=transitions)
+            self._token = Token(
+                holder=self._identity,
+                transitions=transitions,
+                lease_created=instant(written["metadata"].get("creationTimestamp")) or _NEVER,
+            )
             _log.info("%s leads (lease %s, transition %d)", self._identity, self._name, transitions)
             self._on_elected(self._token)
         return True

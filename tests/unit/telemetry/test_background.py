@@ -1,0 +1,79 @@
+"""Looking when told to: fresh numbers for who asks, and no round too many."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from specpilot.telemetry.background import Background, Looking
+from tests.cluster.waiting import wait_for
+
+LONG_S = 3600.0
+
+
+class Rounds(Background):
+    """Counts its rounds; each lasts until it is let go."""
+
+    def __init__(self, *, interval_s: float = LONG_S) -> None:
+        super().__init__(name="rounds", interval_s=interval_s, patience_s=1.0)
+        self.count = 0
+        self.may_end = threading.Event()
+        self.may_end.set()
+        self.fails = False
+
+    def sample(self) -> None:
+        self.count += 1
+        self.may_end.wait(30)
+        if self.fails:
+            raise RuntimeError("as told")
+
+    def age(self, *, seconds: float) -> None:
+        """As if the newest round had begun so much earlier."""
+        with self._rounds:
+            self._began -= seconds
+
+
+@pytest.fixture
+def rounds() -> Iterator[Rounds]:
+    with Rounds() as source:
+        assert source.look(timeout_s=30), "the first round, which begins at the start"
+        yield source
+
+
+def test_it_looks_when_told_to(rounds: Rounds) -> None:
+    rounds.age(seconds=LONG_S / 2)
+    assert rounds.look(timeout_s=30)
+    assert rounds.count == 2
+
+
+def test_a_round_of_a_moment_ago_will_do(rounds: Rounds) -> None:
+    for _ in range(3):
+        assert rounds.look(timeout_s=30)
+    assert rounds.count == 1
+
+
+def test_a_round_that_is_on_is_waited_for_and_not_doubled(rounds: Rounds) -> None:
+    rounds.age(seconds=LONG_S / 2)
+    rounds.may_end.clear()
+    assert not rounds.look(timeout_s=0.01), "not in time"
+    wait_for(lambda: rounds.count == 2, deadline=30, describe="the round has begun")
+    assert not rounds.look(timeout_s=0.01)
+    rounds.may_end.set()
+    assert rounds.look(timeout_s=30)
+    assert rounds.count == 2
+
+
+def test_a_round_that_fails_is_over_too(rounds: Rounds) -> None:
+    rounds.fails = True
+    rounds.age(seconds=LONG_S / 2)
+    assert rounds.look(timeout_s=30)
+
+
+def test_before_it_is_started_nothing_is_promised() -> None:
+    assert not Rounds().look(timeout_s=0.01)
+
+
+def test_it_is_what_a_tick_looks_for(rounds: Rounds) -> None:
+    assert isinstance(rounds, Looking)
