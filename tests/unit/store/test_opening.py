@@ -167,7 +167,7 @@ def test_a_directory_that_cannot_be_written_is_told_in_words(tmp_path: Path) -> 
 
 
 def test_health_tells_what_is_wrong(store: Store, store_url: str, tmp_path: Path) -> None:
-    assert (store.health().ok, store.health().revision) == (True, "0002")
+    assert (store.health().ok, store.health().revision) == (True, "0003")
     if store_url.startswith("sqlite"):
         store.close()
         path = Path(store_url.removeprefix("sqlite:///"))
@@ -201,7 +201,7 @@ def test_the_migrations_are_found_in_an_installation(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    expected = f"0002 {site}/specpilot/_data/migrations"
+    expected = f"0003 {site}/specpilot/_data/migrations"
     assert done.stdout.strip() == expected, done.stderr
 
 

@@ -21,7 +21,7 @@ def at_once(work: Callable[..., object], arguments: list[tuple[object, ...]]) ->
 
 
 def test_a_new_database_is_made_once(store_url: str) -> None:
-    assert at_once(workers.open_at_once, [(store_url,)] * 2) == ["0002"] * 2
+    assert at_once(workers.open_at_once, [(store_url,)] * 2) == ["0003"] * 2
 
 
 def test_appending_at_once_keeps_the_chain_whole(store: Store, store_url: str) -> None:
