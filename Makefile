@@ -7,10 +7,10 @@ SEED ?= 1
 JSON ?=
 PYTEST_ARGS ?=
 
-.PHONY: help install demo demo-vllm demo-cluster test test-unit test-engine check format docs cluster-tools bench-signals clean
+.PHONY: help install demo demo-vllm demo-cluster test test-unit test-engine check format docs cluster-tools bench-signals bench-controller clean
 
 help: ## Show this help
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 $(VENV)/.product: pyproject.toml constraints.txt scripts/bootstrap.sh
 	@PYTHON="$(PYTHON)" scripts/bootstrap.sh $(VENV) && touch $@
@@ -54,6 +54,9 @@ test-engine: install ## The simulator's contract against the real vLLM, and one 
 
 bench-signals: install cluster-tools ## Cost of measuring 20,000 pods under 5,000 policies (JSON=path)
 	@$(BIN)/python -m bench.signals $(if $(JSON),--json $(JSON))
+
+bench-controller: install cluster-tools ## Cost of steering 50 to 5,000 policies on a real API server (JSON=path)
+	@$(BIN)/python -m bench.controller $(if $(JSON),--json $(JSON))
 
 clean: ## Remove what was made in the checkout (not the caches outside it)
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
