@@ -98,6 +98,7 @@ def _costs(
         "late_ticks": after.late - before.late,
         "real_interval_s": seconds / max(1, ticks),
         "tick_s": (after.tick_s - before.tick_s) / max(1, ticks),
+        "cpu_s_per_tick": (after.cpu_s - before.cpu_s) / max(1, ticks),
         "cores": (after.cpu_s - before.cpu_s) / seconds,
         "rss_mb": after.rss_mb,
         "peak_mb": after.peak_mb,

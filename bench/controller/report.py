@@ -30,6 +30,7 @@ _COLUMNS = {
     "API writes a policy and tick": "writes_per_policy_and_tick",
     "API requests/s": "requests_per_s",
     "cores": "cores",
+    "CPU s a tick": "cpu_s_per_tick",
     "tick s": "tick_s",
     "interval s": "real_interval_s",
     "MB": "peak_mb",

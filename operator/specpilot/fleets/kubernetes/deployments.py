@@ -174,7 +174,7 @@ class DeploymentFleet:
             declared=running(template.get("metadata") or {}, container, version=version),
             desired_replicas=replicas_wanted(deployment),
             replicas=replicas,
-            user_template=user_template(template),
+            user_template=template_of(deployment)[1],
             rolling=rolling(
                 deployment, family.replica_sets, old_pods=_old_pods(family, deployment)
             ),

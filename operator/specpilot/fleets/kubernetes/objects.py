@@ -17,7 +17,8 @@ TEMPLATE_HASH_LABEL = "pod-template-hash"
 """Label that the Deployment controller adds to a ReplicaSet's template, and to nothing else."""
 
 USER_TEMPLATE = "specpilotUserTemplate"
-"""Key under which a kept ReplicaSet carries `user_template` instead of its template's bulk."""
+"""Key under which what is kept carries `user_template`: it is asked for at every tick, and a
+ReplicaSet is kept without its template's bulk."""
 
 
 def key_of(obj: Mapping[str, Any]) -> tuple[str, str]:
@@ -112,7 +113,7 @@ def _merge(into: dict[str, Any], other: Mapping[str, Any]) -> None:
 
 
 def slim_deployment(obj: Object) -> Object:
-    """Keep all but the managed fields that do not concern us."""
+    """Keep all but the managed fields that do not concern us, and a hash of the template."""
     kept = []
     for entry in obj["metadata"].pop("managedFields", None) or ():
         fields: dict[str, Any] = {}
@@ -123,6 +124,7 @@ def slim_deployment(obj: Object) -> Object:
         if fields and not entry.get("subresource"):
             kept.append({"manager": entry.get("manager"), "fieldsV1": fields})
     obj["metadata"]["managedFields"] = kept
+    obj[USER_TEMPLATE] = user_template(obj["spec"]["template"])
     return obj
 
 

@@ -80,17 +80,16 @@ def can_add_replica(deployment: Mapping[str, Any], *, room: bool) -> bool:
     return unavailable >= 1 or (surge >= 1 and room)
 
 
-def template_of(replica_set: Mapping[str, Any]) -> tuple[dict[str, str], str]:
-    """Our annotations in a ReplicaSet's template, and the hash of the rest of it."""
-    template = replica_set["spec"]["template"]
-    kept = replica_set.get(USER_TEMPLATE)
-    return our_annotations(template["metadata"]), str(kept or user_template(template))
+def template_of(owner: Mapping[str, Any]) -> tuple[dict[str, str], str]:
+    """Our annotations in an object's pod template, and the hash of the rest of it."""
+    template = owner["spec"]["template"]
+    kept = owner.get(USER_TEMPLATE)
+    return our_annotations(template.get("metadata") or {}), str(kept or user_template(template))
 
 
 def new_replica_set(deployment: Object, replica_sets: Iterable[Object]) -> Object | None:
     """The ReplicaSet of the Deployment's present template, if it exists."""
-    template = deployment["spec"]["template"]
-    wanted = (our_annotations(template.get("metadata") or {}), user_template(template))
+    wanted = template_of(deployment)
     same = [rs for rs in replica_sets if template_of(rs) == wanted]
     # The controller takes the oldest when, against its own rules, there are several.
     return min(same, key=lambda rs: str(rs["metadata"].get("creationTimestamp")), default=None)
