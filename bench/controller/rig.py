@@ -30,6 +30,7 @@ JsonObject = dict[str, Any]
 ROOT = Path(__file__).parents[2]
 USER = "specpilot"
 _WORKERS = 8
+_PAGE = 500
 _CONTROLLERS = (
     "deployment-controller",
     "replicaset-controller",
@@ -232,11 +233,23 @@ class Rig:
 
     def policies(self) -> list[JsonObject]:
         """All policies, with their statuses."""
-        return self.api.list(fleet.API, "SpeculationPolicy")
+        return self._all("speculationpolicies")
 
     def changes(self) -> list[JsonObject]:
         """All flag changes that are shown."""
-        return self.api.list(fleet.API, "FlagChange")
+        return self._all("flagchanges")
+
+    def _all(self, plural: str) -> list[JsonObject]:
+        """Page by page: a busy server cuts off an answer of thousands of objects."""
+        found: list[JsonObject] = []
+        query = {"limit": str(_PAGE)}
+        while True:
+            answer = self.api.request("GET", f"/apis/{fleet.API}/{plural}", query=query)
+            found += answer["items"]
+            token = answer["metadata"].get("continue")
+            if not token:
+                return found
+            query = {"limit": str(_PAGE), "continue": token}
 
     # --- the Prometheus
 

@@ -58,7 +58,7 @@ class ClusterRegistry:
             api, known=self._known, listed=lambda ns: watches.store(FLAG_CHANGES).all(ns)
         )
         self._read: dict[tuple[str, int], Policy] = {}
-        self._worth = Worth()
+        self._worth = Worth(began=clock.now())
         self._shown: dict[str, tuple[object, datetime]] = {}
         self._synced: dict[tuple[str, str], tuple[str, int]] = {}
 

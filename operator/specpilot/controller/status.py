@@ -9,6 +9,9 @@ from specpilot.domain.settings import Setting
 from specpilot.domain.signals import SIGNALS
 from specpilot.domain.targets import Replica, TargetState
 
+BLIND = "Blind"
+"""The phase of a policy of which no rule can be judged."""
+
 ON_TIME = "OnTime"
 """The one condition that is about the operator and not about the policy."""
 
@@ -21,7 +24,7 @@ def phase_word(
         return str(change.phase)
     if objection is not None:
         return "Held"
-    return "Blind" if evaluation is not None and evaluation.blind else "Idle"
+    return BLIND if evaluation is not None and evaluation.blind else "Idle"
 
 
 def signals_lost(evaluation: Evaluation, active: Setting) -> bool:

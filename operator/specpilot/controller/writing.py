@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
-from specpilot.controller.status import ON_TIME
+from specpilot.controller.status import BLIND, ON_TIME
 
 WORDS_EVERY = timedelta(minutes=1)
 """How often a status is written in which only the numbers within words changed."""
@@ -22,6 +22,11 @@ READINGS_EVERY = timedelta(minutes=1)
 READINGS_A_SECOND = 2
 """How many of these are written for all policies together: with more than 120 of them, each is
 written less often."""
+
+WARM_UP = timedelta(minutes=1)
+"""How long a new leader, which has to look at a window first, leaves the statuses of policies alone
+of which it knows no more than that. Each restart would write all of them twice otherwise, and tell
+whoever watches that thousands of policies have lost their signals."""
 
 _READINGS = frozenset({"readings", "verdict"})
 _NUMBER = re.compile(r"\d+(?:[.:]\d+)*")
@@ -61,9 +66,13 @@ class Worth:
 
     What a status says is compared with the one that is there, not with the one written last: one
     that somebody else changed is put right, and a new process need not write all of them anew.
+
+    Args:
+        began: When this process began to lead.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, began: datetime) -> None:
+        self._began = began
         self._written: dict[str, datetime] = {}
 
     def writing(
@@ -84,6 +93,9 @@ class Worth:
             crowd: How many policies there are.
             now: The time.
         """
+        blind = wanted.get("phase") == BLIND and bool(there)
+        if blind and timedelta(0) <= now - self._began < WARM_UP:
+            return False
         said, shown = _words(wanted), _words(there)
         if said != shown and _news(said) != _news(shown):
             return True

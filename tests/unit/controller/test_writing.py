@@ -11,6 +11,7 @@ from specpilot.controller.writing import Worth, without_numbers
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
+BEGAN = NOW - 60 * MINUTE
 Status = dict[str, Any]
 
 
@@ -35,7 +36,7 @@ def status(
 
 def worth(uid: str = "u", *, at: datetime = NOW) -> Worth:
     """One that has written a status at a moment."""
-    made = Worth()
+    made = Worth(began=BEGAN)
     made.wrote(uid, now=at)
     return made
 
@@ -65,9 +66,25 @@ def test_a_status_that_somebody_else_changed_is_put_right_at_once() -> None:
 
 
 def test_a_new_process_writes_nothing_that_is_there_already() -> None:
-    made = Worth()
+    made = Worth(began=BEGAN)
     assert not made.writing("u", status(batch=13.0), there=status(), crowd=1, now=NOW)
     assert made.writing("u", status(batch=13.0), there=status(), crowd=1, now=NOW + MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "after", "written", "reason"),
+    [
+        (status(phase="Blind"), status(), 59 * SECOND, False, "it has only begun to look"),
+        (status(phase="Blind"), status(), MINUTE, True, "by now it should have seen something"),
+        (status(phase="Blind"), {}, SECOND, True, "somebody waits for a first word"),
+        (status(phase="Held"), status(), SECOND, True, "that it knows without signals"),
+    ],
+)
+def test_a_new_leader_does_not_say_that_all_signals_are_lost(
+    wanted: Status, there: Status, after: timedelta, written: bool, reason: str
+) -> None:
+    made = Worth(began=NOW)
+    assert made.writing("u", wanted, there=there, crowd=1, now=NOW + after) is written, reason
 
 
 def test_a_clock_that_is_set_back_does_not_silence_it_for_long() -> None:
@@ -78,7 +95,7 @@ def test_a_clock_that_is_set_back_does_not_silence_it_for_long() -> None:
 
 
 def test_readings_of_many_policies_are_written_at_a_bounded_rate_and_spread_out() -> None:
-    crowd, made = 600, Worth()
+    crowd, made = 600, Worth(began=BEGAN)
     uids = [str(uuid5(NAMESPACE_OID, str(n))) for n in range(crowd)]
     moved, there, now = status(batch=13.0), status(), NOW
     a_tick: list[int] = []
