@@ -1,10 +1,21 @@
 """What each engine version accepts: render a setting into arguments, parse arguments back.
 
-render(setting, version=...) -> Rendered
+render(setting, version=..., runtime=...) -> Rendered
 parse(argv, version=..., ...) -> Parsed
+capabilities.TABLE: every fact that both rest on
 """
 
+from specpilot.engines.capabilities import On, Runtime
 from specpilot.engines.parse import Parsed, parse
 from specpilot.engines.render import Rendered, arguments, empty_value_is_off, render
 
-__all__ = ["Parsed", "Rendered", "arguments", "empty_value_is_off", "parse", "render"]
+__all__ = [
+    "On",
+    "Parsed",
+    "Rendered",
+    "Runtime",
+    "arguments",
+    "empty_value_is_off",
+    "parse",
+    "render",
+]

@@ -12,7 +12,6 @@ from specpilot.engines import capabilities as table
 from specpilot.engines.capabilities import Kind
 from specpilot.engines.words import CommandLineError, Word, plain
 
-_DOTTED = table.CONFIG_FLAG + "."
 _LONG = frozenset({table.CONFIG_FLAG, *table.ALIAS_KEYS, *table.LEGACY_FLAGS})
 _NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 _SAYS_FLAGS = re.compile(r"ARGS|FLAGS|OPTS|OPTIONS|EXTRA|@|\*", re.IGNORECASE)
@@ -43,7 +42,7 @@ class Flag:
     def row(self) -> str:
         """Its name in the table of flags."""
         if self.path:
-            return _DOTTED
+            return table.DOTTED_FLAG
         return "-sc" if self.written == "-sc" else self.name
 
 

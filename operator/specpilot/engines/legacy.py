@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from specpilot.domain.settings import JsonValue
 from specpilot.engines import capabilities as table
-from specpilot.engines.capabilities import Kind, LegacyFlag
+from specpilot.engines.capabilities import Flag, Kind, Topic
 from specpilot.engines.versions import Engine
 
 
@@ -53,7 +53,7 @@ def render(config: Mapping[str, JsonValue], *, engine: Engine) -> tuple[str, ...
             f"{engine} needs prompt_lookup_max for ngram; add extra: {{prompt_lookup_max: 4}}"
         )
     args: list[str] = []
-    if engine.release in table.NEEDS_BLOCK_MANAGER_V2:
+    if engine.release in table.behaviour.NEEDS_BLOCK_MANAGER_V2.span:
         args.append("--use-v2-block-manager")
     if ngram:
         args += ["--speculative-model", table.LEGACY_NGRAM]
@@ -61,7 +61,7 @@ def render(config: Mapping[str, JsonValue], *, engine: Engine) -> tuple[str, ...
         if key == "method":
             continue
         flag = _BY_KEY.get(key)
-        if flag is None or engine.release not in flag.span:
+        if flag is None or flag.name not in table.known_at(Topic.FLAG, engine.release):
             raise NotExpressibleError(f"{engine} has no flag for {key}; remove it")
         args.append(flag.name)
         if flag.kind is not Kind.SWITCH:
@@ -71,7 +71,7 @@ def render(config: Mapping[str, JsonValue], *, engine: Engine) -> tuple[str, ...
     return tuple(args)
 
 
-def _text(flag: LegacyFlag, value: JsonValue) -> str:
+def _text(flag: Flag, value: JsonValue) -> str:
     wrong = NotExpressibleError(f"{flag.key} is {value!r}; {flag.name} takes a {flag.kind}")
     match flag.kind:
         case Kind.BOOLEAN if isinstance(value, bool):
@@ -86,7 +86,7 @@ def _text(flag: LegacyFlag, value: JsonValue) -> str:
             raise wrong
 
 
-def read(flag: LegacyFlag, text: str) -> JsonValue:
+def read(flag: Flag, text: str) -> JsonValue:
     """Read a flag's value.
 
     Raises:

@@ -18,6 +18,7 @@ import yaml
 from specpilot.domain.settings import JsonValue, canonical_json
 from specpilot.engines import capabilities as table
 from specpilot.engines import legacy
+from specpilot.engines.capabilities import Topic
 from specpilot.engines.commandline import engine_words, unmangled
 from specpilot.engines.flags import Flag, collect
 from specpilot.engines.values import merge, nested, readable_integer, with_underscores
@@ -123,11 +124,11 @@ class _Reader:
         return given
 
     def _check_known(self, flag: Flag) -> None:
-        row = table.LEGACY_FLAGS.get(flag.name) or table.FLAGS[flag.row]
-        if not self.any_version and self.engine.release not in row.span:
+        known = table.known_at(Topic.FLAG, self.engine.release)
+        if not self.any_version and flag.row not in known:
             raise CommandLineError(
                 f"{self.engine} does not know {flag.written} and does not start with it; it exists "
-                f"in {row.span}"
+                f"in {table.spans(Topic.FLAG, flag.row)}"
             )
         if flag.value.unknown:
             raise CommandLineError(
@@ -184,7 +185,7 @@ class _Reader:
     def _json(self, flag: Flag) -> JsonValue:
         text = unmangled(flag.value.text, value=self.value)
         if text in {"", "None"}:
-            if self.engine.release in table.EMPTY_IS_OFF:
+            if self.engine.release in table.behaviour.EMPTY_IS_OFF.span:
                 return None
             raise CommandLineError(
                 f"{self.engine} does not start with {flag.written} {text!r}; write null, or leave "
@@ -206,7 +207,7 @@ class _Reader:
         try:
             value: JsonValue = json.loads(text)
         except json.JSONDecodeError:
-            readable = self.engine.release in table.READABLE_INTEGERS
+            readable = self.engine.release in table.behaviour.READABLE_INTEGERS.span
             return readable_integer(text) if readable else text
         return value
 
@@ -276,7 +277,7 @@ class _Reader:
                 case list():
                     words += [plain(f"--{key}"), *(plain(str(v)) for v in value)] if value else []
                 case dict():
-                    nested = self.engine.release in table.NESTED_YAML
+                    nested = self.engine.release in table.behaviour.NESTED_YAML.span
                     text = json.dumps(value, default=str) if nested else str(value)
                     words += [plain(f"--{key}"), plain(text)]
                 case _:

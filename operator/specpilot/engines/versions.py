@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
-OLDEST = Version("0.4.3")
-"""First release whose speculation is described: the first with a batch limit."""
+OLDEST = Version("0.4.1")
+"""First release whose speculation is described: the first with flags for it."""
 
 NEWEST = Version("0.33.0")
 """Newest release that is described. A later one is read as this one, and it is said."""

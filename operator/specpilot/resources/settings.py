@@ -6,7 +6,7 @@ from pydantic import Field, JsonValue, StringConstraints, field_validator, model
 
 from specpilot.domain.policy import CostPoint
 from specpilot.domain.settings import OFF_NAME, SPECULATING, Setting
-from specpilot.engines.capabilities import METHODS, Need
+from specpilot.engines.capabilities import METHOD_NEEDS, Need
 from specpilot.resources.base import Name, Strict
 
 CostRatio = Annotated[float, Field(ge=0.1, le=100)]
@@ -60,7 +60,7 @@ class SettingSpec(Strict):
             )
         if self.method is None:
             raise ValueError(f"setting {self.name} needs a method, such as ngram or eagle3")
-        method = METHODS.get(self.method)
+        method = METHOD_NEEDS.get(self.method)
         if method is None:
             return self  # the engine may be newer than the table; its version decides
         if method.model is Need.REQUIRED and self.model is None:

@@ -140,14 +140,14 @@ def test_arguments(given: Setting, version: str, args: tuple[str, ...], reason: 
             EAGLE,
             "0.33.0",
             {"num_speculative_tokens_per_batch_size": [[1, 32, 3], [33, 1000000, 0]]},
-            "data-parallel-size above 1",
+            "--data-parallel-size 1 only, which is assumed",
             "works",
         ),
         (
             setting(method="suffix", num_speculative_tokens=8),
             "0.33.0",
             {},
-            "follows no schedule",
+            "not on the list of those that follow a schedule",
             "not on the allow-list",
         ),
         (
@@ -242,7 +242,7 @@ def test_the_batch_limit_is_rendered_for_the_version(
             "a switch is set or not",
         ),
         (NGRAM, "latest", "use an image tag", "no version"),
-        (NGRAM, "0.3.0", "use vLLM 0.4.3 or later", "too old"),
+        (NGRAM, "0.3.0", "use vLLM 0.4.1 or later", "too old"),
     ],
 )
 def test_refusals_name_the_remedy(given: Setting, version: str, says: str, reason: str) -> None:

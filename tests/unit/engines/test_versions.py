@@ -31,7 +31,7 @@ def test_versions(text: str, release: str, note: str, reason: str) -> None:
     [
         ("latest", "'latest' is not a version; use an image tag"),
         ("nightly-1a2b", "is not a version"),
-        ("0.4.2", "older than 0.4.3"),
+        ("0.4.0.post1", "older than 0.4.1"),
     ],
 )
 def test_what_cannot_be_read_is_said(text: str, says: str) -> None:

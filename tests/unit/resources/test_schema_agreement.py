@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from specpilot.engines.capabilities import METHODS, Need
+from specpilot.engines.capabilities import METHOD_NEEDS, Need
 from specpilot.resources import KINDS, FlagChangeStatus
 from specpilot.resources.quantities import parse_duration, parse_percent
 from tests.unit.resources.examples import CRDS
@@ -164,10 +164,10 @@ def test_every_rule_of_a_schema_names_the_remedy(kind: str) -> None:
 @pytest.mark.parametrize(
     ("need", "marker"),
     [
-        ([m.name for m in METHODS.values() if m.model is Need.REQUIRED], "|| has(self.model)"),
-        ([m.name for m in METHODS.values() if m.model is Need.NONE], "|| !has(self.model)"),
+        ([m.name for m in METHOD_NEEDS.values() if m.model is Need.REQUIRED], "|| has(self.model)"),
+        ([m.name for m in METHOD_NEEDS.values() if m.model is Need.NONE], "|| !has(self.model)"),
         (
-            [m.name for m in METHODS.values() if m.depth is Need.REQUIRED],
+            [m.name for m in METHOD_NEEDS.values() if m.depth is Need.REQUIRED],
             "|| has(self.numSpeculativeTokens)",
         ),
     ],
