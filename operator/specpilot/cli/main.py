@@ -9,7 +9,18 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from specpilot import __version__
-from specpilot.cli import audit, demo, demo_vllm, local, operator, resources, rules, signals
+from specpilot.cli import (
+    audit,
+    demo,
+    demo_vllm,
+    engines,
+    local,
+    operator,
+    rendering,
+    resources,
+    rules,
+    signals,
+)
 from specpilot.domain.evaluation import RuleSetError
 from specpilot.domain.ports import FleetError
 from specpilot.fleets.local import LocalGroupError
@@ -33,6 +44,8 @@ app.command("signals")(signals.signals)
 app.command("delete")(resources.delete)
 app.command("approve")(resources.approve)
 app.command("reject")(resources.reject)
+app.command("engines")(engines.engines)
+app.command("render")(rendering.render_setting)
 app.add_typer(rules.app, name="rules")
 app.add_typer(audit.app, name="audit")
 app.command("demo")(demo.demo)

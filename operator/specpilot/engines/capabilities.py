@@ -124,9 +124,7 @@ def rows_of(topic: Topic, name: str) -> tuple[Row, ...]:
 def known_at(topic: Topic, release: Version) -> list[str]:
     """Names that the release knows, whatever it does with them."""
     return [
-        name
-        for name, rows in _BY_NAME[topic].items()
-        if any(release in row.span for row in rows)
+        name for name, rows in _BY_NAME[topic].items() if any(release in row.span for row in rows)
     ]
 
 

@@ -52,6 +52,10 @@ def render(config: Mapping[str, JsonValue], *, engine: Engine) -> tuple[str, ...
         raise NotExpressibleError(
             f"{engine} needs prompt_lookup_max for ngram; add extra: {{prompt_lookup_max: 4}}"
         )
+    if not ngram and config.get("model") == table.LEGACY_NGRAM:
+        raise NotExpressibleError(
+            f"{engine} reads model {table.LEGACY_NGRAM} as n-gram drafts; use method: ngram"
+        )
     args: list[str] = []
     if engine.release in table.behaviour.NEEDS_BLOCK_MANAGER_V2.span:
         args.append("--use-v2-block-manager")

@@ -109,8 +109,8 @@ def _schedule(
         return BatchLimit(
             keys=keys,
             by_rules=True,
-            note=f"disableAboveBatchSize is rendered as {table.SCHEDULE_KEY}, which Model Runner V1 "
-            f"follows; but {row.why}, and it is the default of {engine}: unless "
+            note=f"disableAboveBatchSize is rendered as {table.SCHEDULE_KEY}, which Model Runner "
+            f"V1 follows; but {row.why}, and it is the default of {engine}: unless "
             f"VLLM_USE_V2_MODEL_RUNNER=0 is set, {_RULES}",
         )
     return BatchLimit(

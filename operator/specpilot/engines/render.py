@@ -194,6 +194,11 @@ def _check_method(
     depth = setting.num_speculative_tokens
     if depth is None and needs.depth is Need.REQUIRED:
         raise _RefusedError(f"method {name} needs a depth; add numSpeculativeTokens, such as 3")
+    if depth is None and needs.model is Need.OPTIONAL and not setting.model:
+        raise _RefusedError(
+            f"method {name} needs a depth or a model: without both the engine does not start; "
+            "add numSpeculativeTokens, such as 1"
+        )
     if depth is not None and depth < 1:
         raise _RefusedError(
             f"numSpeculativeTokens is {depth} and the engine does not start below 1; "
@@ -201,11 +206,11 @@ def _check_method(
         )
 
 
-def _check_known(
-    topic: Topic, name: str, *, what: str, engine: Engine, where: Situation
-) -> None:
+def _check_known(topic: Topic, name: str, *, what: str, engine: Engine, where: Situation) -> None:
     if name not in table.known_at(topic, engine.release):
-        raise _RefusedError(f"{engine} has no {what} {name}: it exists in {table.spans(topic, name)}")
+        raise _RefusedError(
+            f"{engine} has no {what} {name}: it exists in {table.spans(topic, name)}"
+        )
     row = table.effect(topic, name, where)
     if row is not None and row.effect is Effect.FAILS:
         raise _RefusedError(
@@ -251,9 +256,7 @@ def _check_value(key: str, value: JsonValue, *, engine: Engine) -> None:
         if name.partition("=")[0] == key
     ]
     if words and value is not None and value not in words and not engine.beyond:
-        raise _RefusedError(
-            f"extra.{key} is {_written(value)}; {engine} takes {', '.join(words)}"
-        )
+        raise _RefusedError(f"extra.{key} is {_written(value)}; {engine} takes {', '.join(words)}")
 
 
 def _fits(kind: Kind, value: JsonValue) -> bool:
@@ -304,8 +307,8 @@ def _check_lookup(extra: Mapping[str, JsonValue]) -> None:
     least, most = extra.get("prompt_lookup_min"), extra.get("prompt_lookup_max")
     if isinstance(least, int) and isinstance(most, int) and least > most:
         raise _RefusedError(
-            f"extra.prompt_lookup_min is {least} and above prompt_lookup_max {most}, and the engine "
-            "does not start; lower it"
+            f"extra.prompt_lookup_min is {least} and above prompt_lookup_max {most}, and the "
+            "engine does not start; lower it"
         )
 
 

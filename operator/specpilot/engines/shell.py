@@ -15,6 +15,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _BRACED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:(:?-)(.*))?", re.DOTALL)
 _OPERATORS = frozenset(";&|\n()")
+_BETWEEN_WORDS = _OPERATORS | frozenset(" \t\r<>")
 
 
 def commands(
@@ -65,6 +66,7 @@ class _Reader:
         self._words: list[Word] = []
         self._word = _Draft()
         self._skip_word = False
+        self._in_word = False  # as it is written: `$EMPTY` is in one, though it leaves no text
 
     def read(self) -> list[list[Word]]:
         while self._at < len(self._script):
@@ -74,13 +76,14 @@ class _Reader:
 
     def _step(self, char: str) -> None:
         self._at += 1
+        was_in_word, self._in_word = self._in_word, char not in _BETWEEN_WORDS
         if char in " \t\r":
             self._end_word()
         elif char in _OPERATORS and not (char == "&" and self._peek() == ">"):
             self._end_command()
         elif char in "<>&":
             self._redirect(char)
-        elif char == "#" and not self._word.begun:
+        elif char == "#" and not was_in_word:
             end = self._script.find("\n", self._at)
             self._at = len(self._script) if end < 0 else end
         elif char == "'":
@@ -90,6 +93,8 @@ class _Reader:
         elif char == "\\":
             if (escaped := self._next()) != "\n":
                 self._word.add(escaped)
+            else:
+                self._in_word = was_in_word
         elif char in "$`":
             self._expand(char, quoted=False)
         else:

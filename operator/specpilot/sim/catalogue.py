@@ -71,7 +71,7 @@ FIELDS: Final[dict[str, Field]] = {
     "parallel_drafting": Field(Kind.BOOL, span("0.16.0")),
     "draft_load_config": Field(Kind.ANYTHING, span("0.17.0")),
     "rejection_sample_method": Field(Kind.TEXT, span("0.18.0")),
-    "use_local_argmax_reduction": Field(Kind.BOOL, span("0.18.0")),
+    "use_local_argmax_reduction": Field(Kind.BOOL, span("0.17.0")),
     "synthetic_acceptance_rates": Field(Kind.RATES, span("0.19.0")),
     "synthetic_acceptance_length": Field(Kind.FLOAT, span("0.19.0")),
     "moe_backend": Field(Kind.TEXT, span("0.20.0")),
@@ -161,9 +161,12 @@ SCHEDULE_METHODS: Final = frozenset({"ngram", "eagle", "eagle3", "mtp", "draft_m
 
 SCHEDULE_METHODS_CHECKED: Final = span("0.33.0")
 
-SCHEDULE_IGNORED_BY_RUNNER_V2: Final = span("0.25.0", "0.33.0")
-"""#51510: Model Runner V2 accepts the schedule, but drafts the static depth. 0.32 was not
-inspected and is counted here."""
+SCHEDULE_IGNORED_BY_RUNNER_V2: Final = span("0.24.0", "0.32.0")
+"""#51510: Model Runner V2 accepts the schedule, but drafts the static depth (0.24 lists it as not
+supported). 0.30.0 and 0.31.0 have no reader in ``v1/worker/gpu/model_runner.py``, 0.32.0 has."""
+
+SCHEDULE_NOT_TOLD: Final = frozenset({"custom_class"})
+"""``propose`` of these gets no depth (``v1/worker/gpu_model_runner.py`` of 0.32.0)."""
 
 LEGACY_FLAGS: Final = span(until="0.8.3")
 """``--speculative-model`` and its kin (#3706), removed by #15466."""

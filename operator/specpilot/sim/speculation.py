@@ -18,7 +18,9 @@ from specpilot.sim.launch import Generation, LaunchRefused, Speculation
 from specpilot.sim.refusals import UNEXPECTED, wrong_field, wrong_together
 from specpilot.sim.versions import Span
 
-_WITHOUT_MODEL: Final = frozenset({"ngram", "ngram_gpu", "suffix", "mtp", "extract_hidden_states"})
+_WITHOUT_MODEL: Final = frozenset(
+    {"ngram", "ngram_gpu", "suffix", "mtp", "dspark", "extract_hidden_states"}
+)
 _SUFFIX_TREE_DEPTH: Final = 24
 _NO_DEPTH: Final = (
     "num_speculative_tokens must be provided with speculative model unless the draft model config "
@@ -155,7 +157,7 @@ def _depth(raw: Mapping[str, object], *, method: str, version: Version) -> int:
         return number
     if method == "suffix":
         return _as_int(raw.get("suffix_decoding_max_tree_depth")) or _SUFFIX_TREE_DEPTH
-    if method.endswith("mtp"):
+    if method.endswith("mtp") and raw.get("model"):  # the target stands in only for a given depth
         return 1  # the one layer that most MTP checkpoints announce as n_predict
     raise wrong_together(_NO_DEPTH, owner=_OWNER, version=version)
 
@@ -222,7 +224,11 @@ def _schedule_rows(value: object) -> list[tuple[int, int, int]] | None:
 def choose_generation(
     *, version: Version, wants_v0: bool, wants_v1: bool, method: str | None
 ) -> Generation:
-    """Pick the engine: V0 by age, by ``VLLM_USE_V1=0``, or because V1 lacked the method."""
+    """Pick the engine: V0 by age, by ``VLLM_USE_V1=0``, or because V1 lacked the method.
+
+    Raises:
+        LaunchRefused: V1 was asked for by ``VLLM_USE_V1=1`` and lacks the method.
+    """
     if version not in catalogue.V0_ENGINE:
         return Generation.V1
     if version not in catalogue.V1_ENGINE:
@@ -230,8 +236,14 @@ def choose_generation(
     if wants_v0:
         return Generation.V0
     known = catalogue.V1_METHODS.get(method) if method is not None else None
-    unsupported = method is not None and (known is None or version not in known)
-    return Generation.V0 if unsupported and not wants_v1 else Generation.V1
+    if method is None or (known is not None and version in known):
+        return Generation.V1
+    if wants_v1:
+        raise LaunchRefused(
+            f"NotImplementedError: VLLM_USE_V1=1 is not supported with {method} speculative "
+            "decoding."
+        )
+    return Generation.V0
 
 
 def resolve(
@@ -297,6 +309,8 @@ def _schedule_dropped(
         return "dynamic speculative decoding is not supported with data parallelism"
     if version in catalogue.SCHEDULE_METHODS_CHECKED and method not in catalogue.SCHEDULE_METHODS:
         return f"dynamic speculative decoding is not supported with method {method!r}"
+    if method in catalogue.SCHEDULE_NOT_TOLD:
+        return f"method {method!r} drafts the static depth"
     if runner_v2 and version in catalogue.SCHEDULE_IGNORED_BY_RUNNER_V2:
         return "the model runner drafts the static depth"
     return None

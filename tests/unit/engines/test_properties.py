@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 from specpilot.domain.settings import Setting
@@ -19,7 +19,19 @@ from specpilot.engines.reading import setting_of
 from specpilot.engines.versions import read_version
 from specpilot.engines.words import CommandLineError
 
-PATCHES = ["0.4.1", "0.4.2", "0.4.3", "0.5.5", "0.6.6", "0.7.3", "0.8.1", "0.8.2", "0.8.3", "0.8.5.post1", "0.9.2"]
+PATCHES = [
+    "0.4.1",
+    "0.4.2",
+    "0.4.3",
+    "0.5.5",
+    "0.6.6",
+    "0.7.3",
+    "0.8.1",
+    "0.8.2",
+    "0.8.3",
+    "0.8.5.post1",
+    "0.9.2",
+]
 VERSIONS = [*PATCHES, *(f"0.{minor}.0" for minor in range(10, 34)), "0.40.1", ""]
 
 texts = st.text(st.characters(blacklist_categories=["Cs", "Cn", "Cc"]), min_size=1, max_size=20)
@@ -217,6 +229,8 @@ def printer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
+@example(pieces=["$V", "#no"], gaps=[""] * 6, value="")
+@example(pieces=["$V", "#no"], gaps=[""] * 6, value=" v ")
 def test_words_are_split_as_the_real_shell_splits_them(
     printer: Path, pieces: list[str], gaps: list[str], value: str
 ) -> None:

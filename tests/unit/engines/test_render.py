@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from specpilot.domain.settings import OFF, Setting
-from specpilot.engines import empty_value_is_off, render
+from specpilot.engines import On, Runtime, empty_value_is_off, render
 
 NGRAM = Setting(
     name="ngram", method="ngram", num_speculative_tokens=4, extra={"prompt_lookup_max": 4}
@@ -151,7 +151,7 @@ def test_arguments(given: Setting, version: str, args: tuple[str, ...], reason: 
             "not on the allow-list",
         ),
         (
-            setting(method="mtp", num_speculative_tokens=None),
+            setting(method="mtp", model="m", num_speculative_tokens=None),
             "0.33.0",
             {},
             "numSpeculativeTokens is unset",
@@ -189,6 +189,44 @@ def test_the_batch_limit_is_rendered_for_the_version(
         (setting(method="eagle3"), "0.32.0", "needs a model; add model:", "no head"),
         (setting(model="m"), "0.32.0", "drafts without a model; remove", "a model for n-gram"),
         (setting(num_speculative_tokens=None), "0.32.0", "add numSpeculativeTokens", "no depth"),
+        (
+            setting(method="mtp", num_speculative_tokens=None),
+            "0.32.0",
+            "needs a depth or a model",
+            "the target stands in for the draft only where a depth is given",
+        ),
+        (
+            setting(extra={"rejection_sample_method": "fly"}),
+            "0.32.0",
+            "takes standard, synthetic, block",
+            "a word of a later version",
+        ),
+        (
+            setting(extra={"prompt_lookup_min": 5, "prompt_lookup_max": 2}),
+            "0.32.0",
+            "above prompt_lookup_max 2",
+            "crossed bounds",
+        ),
+        (setting(extra={"prompt_lookup_max": "4"}), "0.32.0", "whole number above 0", "a type"),
+        (
+            setting(extra={"num_speculative_tokens_per_batch_size": [[2, 8, 1]]}),
+            "0.32.0",
+            "must begin at batch 1",
+            "a schedule with a gap",
+        ),
+        (
+            setting(extra={"num_speculative_tokens_per_batch_size": [[1, 8, 1], [8, 9, 1]]}),
+            "0.32.0",
+            "must not overlap",
+            "a schedule that overlaps",
+        ),
+        (
+            setting(extra={"num_speculative_tokens_per_batch_size": [[1, 8]]}),
+            "0.32.0",
+            "write rows of",
+            "a schedule of pairs",
+        ),
+        (setting(method="draft_model", model="[ngram]"), "0.7.3", "use method: ngram", "a name"),
         (setting(num_speculative_tokens=0), "0.32.0", 'use the setting "off"', "depth 0"),
         (setting(extra={"promt_lookup_max": 4}), "0.32.0", "mean prompt_lookup_max?", "a typo"),
         (setting(extra={"promt_lookup_max": 4}), "", "mean prompt_lookup_max?", "no version"),
@@ -250,6 +288,62 @@ def test_refusals_name_the_remedy(given: Setting, version: str, says: str, reaso
     assert says in rendered.refused, reason
     assert rendered.refused.startswith(f"setting {given.name}: ")
     assert (rendered.config, rendered.args) == ("", ())
+
+
+RUNTIMES = [
+    ("0.8.2", Runtime(engine=On.V0), {"disable_by_batch_size": 33}, None, "V0 reads it"),
+    ("0.8.2", Runtime(engine=On.V1), {}, 32, "V1 does not"),
+    ("0.8.2", Runtime(), {}, 32, "V1 is the default"),
+    ("0.24.0", Runtime(data_parallel=2), {}, 32, "may hang"),
+    ("0.30.0", Runtime(runner=On.MRV1, data_parallel=1), {"num_speculative_tokens_per_batch_size":
+     [[1, 32, 4], [33, 1000000, 0]]}, None, "runner V1 follows"),
+    ("0.30.0", Runtime(runner=On.MRV2), {}, 32, "runner V2 does not"),
+    ("0.30.0", Runtime(), {}, 32, "runner V2 is the default"),
+    ("0.33.0", Runtime(data_parallel=8), {}, 32, "dropped with data parallelism"),
+    ("0.33.0", Runtime(data_parallel=1, runner=On.MRV2),
+     {"num_speculative_tokens_per_batch_size": [[1, 32, 4], [33, 1000000, 0]]}, None, "followed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("version", "runtime", "keeps", "guard", "reason"), RUNTIMES)
+def test_what_takes_effect_depends_on_how_the_engine_is_run(
+    version: str, runtime: Runtime, keeps: dict[str, Any], guard: int | None, reason: str
+) -> None:
+    rendered = render(setting(disable_above_batch_size=32), version=version, runtime=runtime)
+    plain = {"method": "ngram", "num_speculative_tokens": 4}
+    assert json.loads(rendered.effective) == {**plain, **keeps}, reason
+    assert rendered.guard == guard
+    assert bool(rendered.instead) == (guard is not None)
+
+
+@pytest.mark.parametrize(
+    ("given", "version", "runtime", "says"),
+    [
+        (NGRAM, "0.10.0", Runtime(engine=On.V0), "no V0 engine: it exists in 0.4.1 up to"),
+        (NGRAM, "0.7.3", Runtime(engine=On.V1), "no V1 engine: it exists in 0.8.0 and later"),
+        (NGRAM, "0.23.0", Runtime(runner=On.MRV2), "no Model Runner V2"),
+        (EAGLE, "0.9.2", Runtime(engine=On.V0), "V0 engine of vLLM 0.9.2 is not known to have"),
+        (
+            setting(method="draft_model", model="d"),
+            "0.9.2",
+            Runtime(engine=On.V1),
+            "the V1 engine of vLLM 0.9.2 is not known to have method draft_model",
+        ),
+    ],
+)
+def test_an_engine_that_the_version_does_not_have_is_refused(
+    given: Setting, version: str, runtime: Runtime, says: str
+) -> None:
+    assert says in render(given, version=version, runtime=runtime).refused
+
+
+def test_a_key_that_does_nothing_is_said() -> None:
+    rendered = render(
+        setting(method="suffix", extra={"num_speculative_tokens_per_batch_size": [[1, 8, 4]]}),
+        version="0.33.0",
+    )
+    assert "does nothing there" in rendered.instead
+    assert json.loads(rendered.effective) == {"method": "suffix", "num_speculative_tokens": 4}
 
 
 def test_a_newer_engine_gets_what_the_table_does_not_know() -> None:

@@ -108,7 +108,8 @@ STARTS = [
         "draft_model",
         2,
     ),
-    Starts("0.32.0", ("--spec-method", "glm4_moe_mtp"), "an alias of mtp", "mtp", 1),
+    Starts("0.32.0", ("--spec-method", "glm4_moe_mtp", "--spec-tokens", "1"),
+           "an alias of mtp", "mtp", 1),
     Starts(
         "0.9.2",
         ("--speculative-config", LIMITED),
@@ -210,6 +211,23 @@ STARTS = [
         warned=True,
     ),
     Starts(
+        "0.32.0",
+        ("--speculative-config", SCHEDULED, "--sim-model-runner", "v2"),
+        "which it follows from 0.32 on",
+        "ngram",
+        4,
+        schedule=((1, 4), (9, 0)),
+    ),
+    Starts(
+        "0.32.0",
+        ("--speculative-config", '{"method": "custom_class", "model": "a.B", '
+         '"num_speculative_tokens": 4, "num_speculative_tokens_per_batch_size": [[1, 8, 2]]}'),
+        "a class of the user's is told no depth",
+        "custom_class",
+        4,
+        warned=True,
+    ),
+    Starts(
         "0.33.0",
         ("--speculative-config", SUFFIX),
         "0.33 has a list of methods that may follow a schedule",
@@ -263,6 +281,8 @@ DIES = [
     Dies("0.32.0", ("--speculative-config", LIMITED), 1, "pydantic_core", "worded by pydantic"),
     Dies("0.9.2", ("--speculative-config", '{"colour": 1}'), 1, "TypeError",
          "or, before it, by a dataclass"),
+    Dies("0.32.0", ("--spec-method", "mtp"), 1, "num_speculative_tokens must be provided",
+         "the target stands in for the draft only where a depth is given"),
     Dies("0.32.0", ("--speculative-config", "{}"), 1, "num_speculative_tokens must be provided",
          "a config with nothing in it is not off"),
     Dies("0.32.0", ("--speculative-config", '{"method": "ngram"}'), 1,
@@ -399,3 +419,10 @@ def test_crash_at_start_may_depend_on_the_method() -> None:
     assert launch("0.32.0", *words).sim.crash_at_start is None
     on = launch("0.32.0", "--speculative-config", NGRAM, *words)
     assert on.sim.crash_at_start == 1
+
+
+def test_v1_that_is_asked_for_and_lacks_the_method_does_not_fall_back() -> None:
+    spec = '{"model": "x/mlp_speculator", "num_speculative_tokens": 3}'
+    line = ["serve", "m", "--sim-version", "0.9.2", "--speculative-config", spec]
+    with pytest.raises(LaunchRefused, match="VLLM_USE_V1=1 is not supported with mlp_speculator"):
+        parse(line, environment={"VLLM_USE_V1": "1"})

@@ -157,7 +157,7 @@ _SCHEDULE_ROWS = (
         "0.24.0",
         "0.25.0",
         effect=Effect.HANGS,
-        why="ranks of data parallelism may pick different depths and hang",
+        why="ranks of data parallelism may hang, as they may pick different depths",
         with_data_parallel=True,
         source="#45963",
         certainty=Certainty.INFERRED,

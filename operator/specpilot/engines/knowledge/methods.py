@@ -1,5 +1,7 @@
 """Rows about methods. The `*_mtp` names are deprecated aliases of `mtp` where that exists."""
 
+from dataclasses import replace
+
 from specpilot.engines.knowledge.rows import Certainty, Effect, Method, Need, On, Topic
 from specpilot.engines.versions import span
 
@@ -49,19 +51,15 @@ def _engines(
     v1_sure: bool = True,
 ) -> list[Method]:
     """A method that the V0 engine had, and from some release on the V1 engine."""
-    common = {"model": model, "depth": depth}
-    return [
-        _method(name, v0, _GONE, on=On.V0, source=source, **common),
-        _method(
-            name,
-            v1,
-            until,
-            on=On.V1,
-            source="before 0.10 any other method falls back to V0",
-            sure=v1_sure,
-            **common,
-        ),
-    ]
+    old = _method(name, v0, _GONE, on=On.V0, model=model, depth=depth, source=source)
+    new = replace(
+        old,
+        span=span(v1, until),
+        on=On.V1,
+        source="before 0.10 any other method falls back to V0",
+        certainty=Certainty.VERIFIED if v1_sure else Certainty.INFERRED,
+    )
+    return [old, new]
 
 
 def _mtp(since: str, *names: str) -> list[Method]:
@@ -133,9 +131,7 @@ METHODS: tuple[Method, ...] = (
         source="#25784; needs the arctic-inference package",
     ),
     _method("extract_hidden_states", "0.17.0", on=On.V1, source="#33736"),
-    _method(
-        "ngram_gpu", "0.18.0", on=On.V1, model=Need.NONE, depth=Need.REQUIRED, source="#29184"
-    ),
+    _method("ngram_gpu", "0.18.0", on=On.V1, model=Need.NONE, depth=Need.REQUIRED, source="#29184"),
     _method("dflash", "0.20.0", on=On.V1, model=Need.REQUIRED, source="#36847"),
     _method(
         "custom_class",
