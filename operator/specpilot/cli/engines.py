@@ -13,6 +13,10 @@ from specpilot.engines.capabilities import TABLE, Effect, Row, Topic
 from specpilot.engines.versions import VersionError, read_version
 
 
+_PIPED = 240
+"""Columns where there is no terminal, so that a row is a line."""
+
+
 def engines(
     version: Annotated[
         str, typer.Option("--version", help="Only what holds for this version: 0.32.0.")
@@ -36,7 +40,7 @@ def engines(
         return
     table = Table(show_edge=False, box=None, pad_edge=False)
     for title in ("TOPIC", "WHAT", "SINCE", "UNTIL", "ENGINE", "EFFECT", "KNOWN", "SOURCE"):
-        table.add_column(title, no_wrap=title not in {"WHAT", "EFFECT", "SOURCE"})
+        table.add_column(title, no_wrap=title not in {"WHAT", "EFFECT", "SOURCE"}, overflow="fold")
     for row in rows:
         add_row(
             table,
@@ -49,7 +53,10 @@ def engines(
             row.certainty,
             row.source,
         )
-    Console().print(table)
+    console = Console()
+    if not console.is_terminal:
+        console.width = _PIPED
+    console.print(table)
 
 
 def _release(text: str) -> tuple[Version | None, str]:

@@ -5,11 +5,12 @@ Shapes seen in the field: `args` alone (the image's entrypoint is the engine), e
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from specpilot.engines import shell
-from specpilot.engines.words import MANGLED, RESERVED, WIRED, CommandLineError, Word, plain
+from specpilot.engines.words import MANGLED, RESERVED, WIRED, CommandLineError, Word
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
@@ -26,7 +27,11 @@ _PRINTING = frozenset({"echo", "printf", "pip", "pip3"})
 
 
 def engine_words(
-    argv: Sequence[str], *, env: Mapping[str, str], variable: str = ""
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    variable: str = "",
+    unknown: Container[str] = (),
 ) -> tuple[Word, ...]:
     """Return the engine's own arguments, `vllm serve` and its like left out.
 
@@ -34,32 +39,48 @@ def engine_words(
         argv: The container's command followed by its args, as the manifest has them.
         env: The container's variables whose values are known.
         variable: The steered variable; where a word is its value, `WIRED` stands in its place.
+        unknown: Names of variables that the container has, with values that are not known.
 
     Raises:
         CommandLineError: It cannot be said what the engine receives.
     """
     if any(char in text for text in (*argv, *env.values()) for char in RESERVED):
         raise CommandLineError("the command line contains Unicode noncharacters; remove them")
-    words = [plain(_expand_references(text, env=env, variable=variable)) for text in argv]
+    words = [
+        _expanded(text, at=at, env=env, variable=variable, unknown=unknown)
+        for at, text in enumerate(argv)
+    ]
     at = _shell_at(words)
     if at is not None:
-        return tuple(_in_script(words[at:], env=env, variable=variable))
-    found = _after_engine(words)
-    return tuple(words if found is None else found)
+        script = words[at + 1].at if at + 1 < len(words) else -1
+        found = _in_script(words[at:], env=env, variable=variable)
+        return tuple(word if word.at >= 0 else replace(word, at=script) for word in found)
+    direct = _after_engine(words)
+    return tuple(words if direct is None else direct)
 
 
-def _expand_references(text: str, *, env: Mapping[str, str], variable: str) -> str:
+def _expanded(
+    text: str, *, at: int, env: Mapping[str, str], variable: str, unknown: Container[str]
+) -> Word:
     """Expand `$(NAME)` as the kubelet does: left as it stands when NAME is not defined."""
+    names: list[str] = []
+    missing: list[str] = []
 
     def value(match: re.Match[str]) -> str:
         name = match.group(1)
         if name is None:
             return "$"  # "$$" is an escaped dollar
-        if name not in env:
-            return match.group()
-        return WIRED if name == variable else env[name]
+        if name in env:
+            names.append(name)
+            return WIRED if name == variable else env[name]
+        if name in unknown:
+            names.append(name)
+            missing.append(match.group())
+            return ""
+        return match.group()
 
-    return _REFERENCE.sub(value, text)
+    expanded = _REFERENCE.sub(value, text)
+    return Word(text=expanded, unknown="".join(missing[:1]), at=at, variables=tuple(names))
 
 
 def _program(word: Word) -> str:
@@ -92,6 +113,11 @@ def _in_script(words: Sequence[Word], *, env: Mapping[str, str], variable: str) 
     rest = words[1:]
     if not rest:
         raise CommandLineError("the shell gets -c without a script; add the script")
+    if rest[0].unknown:
+        raise CommandLineError(
+            f"the shell script contains {rest[0].unknown}, which is not known; give the variable "
+            "a literal value in the manifest"
+        )
     script, positional = rest[0].text, rest[2:]
     found = list(_engines_of(script, env=env, positional=positional, variable=variable))
     if not found:

@@ -6,11 +6,11 @@ abbreviations are all accepted by the engine, so they all count.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specpilot.engines import capabilities as table
 from specpilot.engines.capabilities import Kind
-from specpilot.engines.words import CommandLineError, Word, plain
+from specpilot.engines.words import CommandLineError, Word
 
 _LONG = frozenset({table.CONFIG_FLAG, *table.ALIAS_KEYS, *table.LEGACY_FLAGS})
 _NUMBER = re.compile(r"-\d+|-\d*\.\d+")
@@ -67,9 +67,9 @@ def collect(words: Sequence[Word], *, where: str = "") -> list[Flag]:
         if not name:
             continue
         if equals:
-            value = Word(text=text, unknown=word.unknown, splits=word.splits)
+            value = replace(word, text=text)
         elif _takes_no_value(name):
-            value = plain("")
+            value = replace(word, text="", unknown="")
         else:
             value = _follower(words, index, written=written, any_text=bool(path))
             index += 1
@@ -134,11 +134,17 @@ def _follower(words: Sequence[Word], index: int, *, written: str, any_text: bool
 def _refuse_if_flags(word: Word, *, before: Word | None) -> None:
     """Refuse a word of unknown content that may hold speculation flags.
 
-    Quoted, or where a flag expects its value, or as the model that comes first, it is taken for a
-    value; a name such as EXTRA_ARGS says that it is more than that.
+    Where a flag expects its value, or as the model that comes first, it is taken for a value; a
+    name such as EXTRA_ARGS says that it is more than that. Anywhere else it may be a flag, quoted
+    or not.
     """
+    if word.text.startswith("-") and "=" not in word.text:
+        raise CommandLineError(
+            f"{word.unknown} is part of the flag {word.text}... and is not known; write the flag "
+            "in full"
+        )
     expected = before is None or before.text.startswith("-")
-    if word.text or not word.splits or (expected and not _SAYS_FLAGS.search(word.unknown)):
+    if word.text or (expected and not _SAYS_FLAGS.search(word.unknown)):
         return
     raise CommandLineError(
         f"{word.unknown} is not known and may contain speculation flags; give the variable a "

@@ -9,8 +9,8 @@ by itself.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import yaml
@@ -21,6 +21,8 @@ from specpilot.engines import legacy
 from specpilot.engines.capabilities import Topic
 from specpilot.engines.commandline import engine_words, unmangled
 from specpilot.engines.flags import Flag, collect
+from specpilot.engines.launch import Launch, launch_of
+from specpilot.engines.provenance import Given, Shadow, Source, shadows, sources
 from specpilot.engines.values import merge, nested, readable_integer, with_underscores
 from specpilot.engines.versions import Engine, VersionError, read_version
 from specpilot.engines.words import MANGLED, WIRED, CommandLineError, Word, plain
@@ -33,17 +35,25 @@ _SHOWN = 80
 class Parsed:
     """What a command line says. Look at `problem` first: with one, the rest says nothing.
 
+    Two are equal when they say the same about speculation, wherever it stands.
+
     Attributes:
         config: Canonical JSON of the effective speculative config; "" means off.
         wired: The effective value comes from the steered variable, and from nowhere else.
         shadowed_by: The literal flag that wins over the steered variable or fights with it.
         problem: What could not be understood, with the remedy.
+        sources: Where each key of `config` comes from.
+        shadows: Flags that are given and do not count.
+        launch: What the line says beside speculation.
     """
 
     config: str = ""
     wired: bool = False
     shadowed_by: str = ""
     problem: str = ""
+    sources: Mapping[str, Source] = field(default_factory=dict, compare=False)
+    shadows: tuple[Shadow, ...] = field(default=(), compare=False)
+    launch: Launch = field(default_factory=Launch, compare=False)
 
 
 def parse(
@@ -53,6 +63,7 @@ def parse(
     env: Mapping[str, str] = _NOTHING,
     files: Mapping[str, str] = _NOTHING,
     variable: str = "",
+    unknown: Container[str] = (),
 ) -> Parsed:
     """Read a command line.
 
@@ -63,10 +74,11 @@ def parse(
             annotation's value, "" when the annotation is absent.
         files: Content by path, for `--config FILE`.
         variable: Name of the steered variable, "" when none is.
+        unknown: Names of further variables of the container, with values that are not known.
     """
     try:
         engine = read_version(version)
-        words = engine_words(argv, env=env, variable=variable)
+        words = engine_words(argv, env=env, variable=variable, unknown=unknown)
         reader = _Reader(
             engine=engine,
             any_version=not version,
@@ -78,16 +90,6 @@ def parse(
         return Parsed(problem=str(error))
 
 
-@dataclass(slots=True)
-class _Given:
-    """The speculation flags by kind, as the engine's parser sorts them."""
-
-    json: list[Flag] = field(default_factory=list)
-    dotted: list[Flag] = field(default_factory=list)
-    alias: list[Flag] = field(default_factory=list)
-    legacy: list[Flag] = field(default_factory=list)
-
-
 @dataclass(slots=True, kw_only=True)
 class _Reader:
     engine: Engine
@@ -96,21 +98,40 @@ class _Reader:
     variable: str
 
     def read(self, words: Sequence[Word], *, files: Mapping[str, str]) -> Parsed:
-        rest, path = _without_config_file(words)
+        rest, path, at = _without_config_file(words)
         flags = collect(rest)
+        launch = launch_of(rest)
         if path is not None:
             content = files.get(path)
             if content is not None:
-                flags = collect(self._file_words(content, path=path), where=path) + flags
+                entries = self._file_words(content, path=path, at=at)
+                flags = collect(entries, where=path) + flags
+                launch = launch_of([*rest[:1], *entries, *rest[1:]])
             elif not any(f.name == table.CONFIG_FLAG for f in flags):
                 raise CommandLineError(
                     f"--config {path} may set speculation and its content is not known; give "
                     f"{table.CONFIG_FLAG} on the command line, which wins over the file"
                 )
-        return self._effective(self._sorted(flags))
+        given = self._sorted(flags)
+        parsed = self._effective(given)
+        ignored = tuple(
+            Shadow(
+                loser=Source(flag=word.text, at=word.at),
+                winner=None,
+                why="the form with = is ignored: the engine reads --config FILE only",
+            )
+            for word in rest
+            if word.text.startswith("--config=")
+        )
+        return replace(
+            parsed,
+            sources=sources(given, parsed.config),
+            shadows=(*shadows(given), *ignored),
+            launch=launch,
+        )
 
-    def _sorted(self, flags: Sequence[Flag]) -> _Given:
-        given = _Given()
+    def _sorted(self, flags: Sequence[Flag]) -> Given:
+        given = Given()
         for flag in flags:
             self._check_known(flag)
             if flag.name in table.LEGACY_FLAGS:
@@ -146,7 +167,7 @@ class _Reader:
                 "add the env entry"
             )
 
-    def _effective(self, given: _Given) -> Parsed:
+    def _effective(self, given: Given) -> Parsed:
         is_wired = [f.value.text == WIRED for f in given.json]
         config = self._json_or_dotted(given)
         rivals = [*given.dotted, *given.alias, *given.legacy]
@@ -165,7 +186,7 @@ class _Reader:
             config = self._legacy(given.legacy)
         return Parsed(config=_canonical(config), wired=any(is_wired))
 
-    def _json_or_dotted(self, given: _Given) -> dict[str, JsonValue] | None:
+    def _json_or_dotted(self, given: Given) -> dict[str, JsonValue] | None:
         # The engine decodes every value, also those that a later one replaces.
         values = [(flag, self._json(flag)) for flag in given.json]
         if given.dotted:
@@ -257,7 +278,7 @@ class _Reader:
             return {}
         return legacy.config_of(values)
 
-    def _file_words(self, content: str, *, path: str) -> list[Word]:
+    def _file_words(self, content: str, *, path: str, at: int) -> list[Word]:
         """The file's entries as the command line they stand for."""
         if not path.endswith((".yaml", ".yml")):
             raise CommandLineError(f"--config {path}: the engine reads .yaml and .yml only")
@@ -282,26 +303,26 @@ class _Reader:
                     words += [plain(f"--{key}"), plain(text)]
                 case _:
                     words += [plain(f"--{key}"), plain(str(value))]
-        return words
+        return [replace(word, at=at) for word in words]
 
     def _shown(self, flag: Flag) -> str:
         text = _short(unmangled(flag.value.text, value=self.value))
         return f"{flag.written} {text}".rstrip() + (f" in {flag.where}" if flag.where else "")
 
 
-def _without_config_file(words: Sequence[Word]) -> tuple[list[Word], str | None]:
-    """Take `--config FILE` out; the `--config=FILE` form is ignored by the engine."""
+def _without_config_file(words: Sequence[Word]) -> tuple[list[Word], str | None, int]:
+    """Take `--config FILE` out, and say its place; the engine ignores the form with `=`."""
     at = [i for i, w in enumerate(words) if w.text == "--config"]
     if len(at) > 1:
         raise CommandLineError("--config is given more than once, and the engine takes one")
     if not at:
-        return list(words), None
+        return list(words), None, -1
     follower = words[at[0] + 1 : at[0] + 2]
     if not follower:
         raise CommandLineError("--config has no file after it; add the file")
     if follower[0].unknown:
         raise CommandLineError(f"--config names {follower[0].unknown}, which is not known")
-    return [*words[: at[0]], *words[at[0] + 2 :]], follower[0].text
+    return [*words[: at[0]], *words[at[0] + 2 :]], follower[0].text, follower[0].at
 
 
 def _canonical(config: Mapping[str, JsonValue] | None) -> str:

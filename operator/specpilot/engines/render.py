@@ -83,10 +83,11 @@ def render(setting: Setting, *, version: str, runtime: Runtime | None = None) ->
         args = _args(config, engine=engine)
     except (_RefusedError, VersionError, legacy.NotExpressibleError) as error:
         return Rendered(refused=f"setting {setting.name}: {error}")
+    told = legacy.visible(config) if _is_legacy(engine) else config
     return Rendered(
-        config=canonical_json(legacy.visible(config) if _is_legacy(engine) else config),
+        config=canonical_json(told),
         args=args,
-        effective=canonical_json(table.effective(config, where)),
+        effective=canonical_json(table.effective({"method": setting.method, **told}, where)),
         instead=str(notes),
         guard=guard,
     )

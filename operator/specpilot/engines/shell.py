@@ -47,6 +47,7 @@ class _Draft:
     unknown: str = ""
     splits: bool = False
     begun: bool = False
+    variables: list[str] = field(default_factory=list)
 
     def add(self, text: str) -> None:
         self.text.append(text)
@@ -193,6 +194,7 @@ class _Reader:
         self._variable_value(name, written="${" + inside + "}", quoted=quoted)
 
     def _variable_value(self, name: str, *, written: str, quoted: bool) -> None:
+        self._word.variables.append(name)
         value = self._env.get(name)
         if value is None:
             self._unknown(written, quoted=quoted)
@@ -242,7 +244,14 @@ class _Reader:
         if self._skip_word:
             self._skip_word = False
             return
-        self._words.append(Word(text="".join(word.text), unknown=word.unknown, splits=word.splits))
+        self._words.append(
+            Word(
+                text="".join(word.text),
+                unknown=word.unknown,
+                splits=word.splits,
+                variables=tuple(word.variables),
+            )
+        )
 
     def _end_command(self) -> None:
         self._end_word()

@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -223,7 +224,6 @@ def test_what_a_shell_would_have_to_tell_is_a_problem(script: str, says: str, re
         ("vllm serve $MODEL", "the model comes first"),
         ('vllm serve "$MODEL" --port $PORT', "the value of a flag"),
         ("vllm serve m --api-key=$KEY", "part of a word that begins with another flag"),
-        ('vllm serve m --port 80 "$NAME"', "one word, quoted"),
         ("pip install vllm arctic-inference && vllm serve m", "only mentions it"),
     ],
 )
@@ -330,3 +330,97 @@ def test_a_fight_over_a_key_is_a_shadow_and_no_parse_failure() -> None:
 
 def test_noncharacters_are_refused() -> None:
     assert "noncharacters" in parse([*SERVE, "\ufdd0"]).problem
+
+
+@pytest.mark.parametrize(
+    ("argv", "says", "reason"),
+    [
+        (["sh", "-c", 'vllm serve m --port 80 "$NAME"'], "$NAME is not known and may contain",
+         "quoted, and yet it may be a flag of one word"),
+        ([*SERVE, "$(MORE)"], "$(MORE) is not known and may contain", "a word of its own"),
+        ([*SERVE, "--port", "80", "$(MORE)"], "$(MORE) is not known and may", "after a value"),
+        ([*SERVE, "--$(MORE)"], "is part of the flag --...", "in the name of a flag"),
+        ([*SERVE, "-sc", "$(MORE)"], "contains $(MORE), which is not known", "the value itself"),
+        ([*SERVE, "--speculative-config=$(MORE)"], "contains $(MORE), which", "the same in one"),
+        (["sh", "-c", "vllm serve m $(MORE)"], "script contains $(MORE), which is not", "a script"),
+        ([*SERVE, "--port", "$(EXTRA)"], "$(EXTRA) is not known and may", "by its name, flags"),
+    ],
+)  # fmt: skip
+def test_a_variable_whose_value_is_not_known_is_not_taken_for_text(
+    argv: list[str], says: str, reason: str
+) -> None:
+    parsed = parse(argv, unknown={"MORE", "EXTRA"})
+    assert says in parsed.problem, reason
+
+
+@pytest.mark.parametrize(
+    "argv", [["vllm", "serve", "$(MORE)"], [*SERVE, "--port", "$(MORE)"], [*SERVE, "--x=$(MORE)"]]
+)
+def test_where_flags_cannot_stand_an_unknown_variable_does_not_matter(argv: list[str]) -> None:
+    assert parse(argv, unknown={"MORE"}) == Parsed()
+
+
+def sources(argv: list[str], **more: Any) -> dict[str, tuple[str, int, str, tuple[str, ...]]]:
+    parsed = parse(argv, **more)
+    assert parsed.problem == ""
+    return {k: (s.flag, s.at, s.where, s.variables) for k, s in parsed.sources.items()}
+
+
+def test_where_each_key_comes_from() -> None:
+    files = {"/e.yaml": "speculative-config: {method: ngram, num_speculative_tokens: 2}"}
+    assert sources([*SERVE, "-sc", NGRAM]) == dict.fromkeys(
+        ["method", "num_speculative_tokens"], ("-sc", 4, "", ())
+    )
+    assert sources([*SERVE, "--spec-method", "ngram", "--spec-tokens=2"]) == {
+        "method": ("--spec-method", 4, "", ()),
+        "num_speculative_tokens": ("--spec-tokens", 5, "", ()),
+    }
+    assert sources([*SERVE, "--config", "/e.yaml"], files=files) == dict.fromkeys(
+        ["method", "num_speculative_tokens"], ("--speculative-config", 4, "/e.yaml", ())
+    )
+    assert sources(
+        [*SERVE, "--speculative-config.method", "$(M)", "--speculative-config.model=x"],
+        env={"M": "eagle"},
+    ) == {
+        "method": ("--speculative-config.method", 4, "", ("M",)),
+        "model": ("--speculative-config.model", 5, "", ()),
+    }
+    assert sources(["sh", "-c", f"exec vllm serve m -sc '{NGRAM}'"]) == dict.fromkeys(
+        ["method", "num_speculative_tokens"], ("-sc", 2, "", ())
+    )
+    assert sources(["sh", "-c", 'vllm serve m -sc "$S"'], env={"S": NGRAM})["method"] == (
+        "-sc", 2, "", ("S",)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("argv", "version", "losers", "why"),
+    [
+        (["-sc", NGRAM, "-sc", "null"], "", ["-sc"], "the last one wins"),
+        (["-sc", NGRAM, "--speculative-config.num_speculative_tokens", "2"], "", ["-sc"],
+         "a dotted key makes the JSON value vanish"),
+        (["--config", "/e.yaml", "-sc", NGRAM], "", ["--speculative-config"],
+         "the command line wins over the file"),
+        (["--config=/e.yaml"], "", ["--config=/e.yaml"], "ignored"),
+        (["--spec-tokens", "2", "--spec-tokens", "3", "--spec-method", "ngram"], "",
+         ["--spec-tokens"], "the last one wins"),
+        (["--speculative-model", "d", "--num-speculative-tokens", "2", "-sc", NGRAM], "",
+         ["--speculative-model", "--num-speculative-tokens"], "wins over the older flags"),
+        (["-sc", NGRAM], "", [], ""),
+    ],
+)  # fmt: skip
+def test_what_shadows_what(argv: list[str], version: str, losers: list[str], why: str) -> None:
+    files = {"/e.yaml": "speculative-config: {method: ngram, num_speculative_tokens: 2}"}
+    parsed = parse([*SERVE, *argv], version=version, files=files)
+    assert parsed.problem == ""
+    assert [s.loser.flag for s in parsed.shadows] == losers
+    assert all(why in s.why for s in parsed.shadows)
+
+
+def test_what_else_the_line_says() -> None:
+    launch = parse([*SERVE, "--data-parallel-size=4", "--port", "80"]).launch
+    assert (launch.model, launch.data_parallel) == ("org/model", 4)
+    launch = parse(["python3", "-m", "vllm.entrypoints.openai.api_server", "--model=m"]).launch
+    assert (launch.model, launch.data_parallel) == ("m", None)
+    launch = parse(["sh", "-c", "vllm serve $MODEL -dp $N"]).launch
+    assert (launch.model, launch.data_parallel) == ("", None)

@@ -1,0 +1,53 @@
+"""What a command line says beside speculation, as far as speculation depends on it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specpilot.engines.words import Word
+
+_MODEL = frozenset({"--model"})
+_DATA_PARALLEL = frozenset({"--data-parallel-size", "-dp"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """The rest of a command line.
+
+    Attributes:
+        model: The model that is served; "" when it is not known.
+        data_parallel: Ranks of data parallelism; None when not stated or not known.
+    """
+
+    model: str = ""
+    data_parallel: int | None = None
+
+
+def launch_of(words: Sequence[Word]) -> Launch:
+    """Read the engine's words; of flags that are given twice, the last counts."""
+    ranks = _last(words, _DATA_PARALLEL)
+    return Launch(
+        model=_model(words),
+        data_parallel=int(ranks) if ranks.isascii() and ranks.isdigit() else None,
+    )
+
+
+def _model(words: Sequence[Word]) -> str:
+    named = _last(words, _MODEL)
+    if named or not words:
+        return named
+    first = words[0]
+    return "" if first.unknown or first.text.startswith("-") else first.text
+
+
+def _last(words: Sequence[Word], names: frozenset[str]) -> str:
+    """The value of a flag, "" when there is none or it is not known."""
+    found = ""
+    for index, word in enumerate(words):
+        written, equals, text = word.text.partition("=")
+        if not written.startswith("-") or written.replace("_", "-") not in names:
+            continue
+        value = Word(text=text, unknown=word.unknown) if equals else word
+        if not equals:
+            value = words[index + 1] if index + 1 < len(words) else Word(text="")
+        found = "" if value.unknown else value.text
+    return found
