@@ -12,8 +12,7 @@ from specpilot.cli.tables import add_row
 from specpilot.engines.capabilities import TABLE, Effect, Row, Topic
 from specpilot.engines.versions import VersionError, read_version
 
-
-_PIPED = 240
+_PIPED = 1000
 """Columns where there is no terminal, so that a row is a line."""
 
 

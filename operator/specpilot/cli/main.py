@@ -16,6 +16,7 @@ from specpilot.cli import (
     engines,
     local,
     operator,
+    parsing,
     rendering,
     resources,
     rules,
@@ -46,6 +47,7 @@ app.command("approve")(resources.approve)
 app.command("reject")(resources.reject)
 app.command("engines")(engines.engines)
 app.command("render")(rendering.render_setting)
+app.command("parse", context_settings={"allow_extra_args": True})(parsing.parse_line)
 app.add_typer(rules.app, name="rules")
 app.add_typer(audit.app, name="audit")
 app.command("demo")(demo.demo)

@@ -53,6 +53,7 @@ Version = Annotated[
 
 
 def render_setting(
+    *,
     setting: Annotated[
         str,
         typer.Option(

@@ -23,6 +23,8 @@ def scheduled(depth: int, *ranges: list[int]) -> str:
 NGRAM = spec("ngram", 4)
 LIMITED = spec("ngram", 4, disable_by_batch_size=8)
 SCHEDULED = scheduled(4, [1, 4, 4], [9, 64, 0])
+SCHEDULED_CLASS = spec("custom_class", 4, model="a.B",
+                       num_speculative_tokens_per_batch_size=[[1, 8, 2]])  # fmt: skip
 SUFFIX = spec("suffix", None, num_speculative_tokens_per_batch_size=[[1, 9, 1]])
 V0 = {"VLLM_USE_V1": "0"}
 
@@ -220,8 +222,7 @@ STARTS = [
     ),
     Starts(
         "0.32.0",
-        ("--speculative-config", '{"method": "custom_class", "model": "a.B", '
-         '"num_speculative_tokens": 4, "num_speculative_tokens_per_batch_size": [[1, 8, 2]]}'),
+        ("--speculative-config", SCHEDULED_CLASS),
         "a class of the user's is told no depth",
         "custom_class",
         4,
