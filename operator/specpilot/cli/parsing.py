@@ -95,7 +95,8 @@ def parse_line(
         print(json.dumps(answers[0] if len(answers) == 1 else answers, indent=2))
     else:
         for each in found:
-            print("\n".join(_words(each)))
+            text = "\n".join(_words(each))
+            print(text.encode(errors="backslashreplace").decode())  # a Secret may hold any bytes
     if any(each.parsed.problem for each in found):
         raise typer.Exit(1)
 

@@ -195,7 +195,7 @@ def effective(config: Mapping[str, JsonValue], where: Situation) -> dict[str, Js
         row = effect(Topic.KEY, key, where) or _flag_of(key, where)
         if row is None or row.effect is Effect.WORKS:
             done[key] = value
-    if "method" in done:
+    if isinstance(done.get("method"), str):
         done["method"] = where.method
     return done
 

@@ -22,6 +22,7 @@ _SERVER_MODULES = frozenset(
     }
 )
 _CLI_MODULES = frozenset({"vllm", "vllm.entrypoints.cli.main"})
+_DEEPEST_EVAL = 8
 _PRINTING = frozenset({"echo", "printf", "pip", "pip3"})
 """Commands that may only mention the engine."""
 
@@ -133,8 +134,15 @@ def _in_script(words: Sequence[Word], *, env: Mapping[str, str], variable: str) 
 
 
 def _engines_of(
-    script: str, *, env: Mapping[str, str], positional: Sequence[Word], variable: str
+    script: str,
+    *,
+    env: Mapping[str, str],
+    positional: Sequence[Word],
+    variable: str,
+    depth: int = 0,
 ) -> Iterator[list[Word]]:
+    if depth > _DEEPEST_EVAL:
+        raise CommandLineError("in the shell script eval runs eval runs eval; call vllm itself")
     for command in shell.commands(script, env=env, positional=positional, variable=variable):
         if command[0].text == "eval":
             if any(w.unknown for w in command):
@@ -143,7 +151,9 @@ def _engines_of(
                     f"eval runs text of which {unknown} is not known; call vllm without eval"
                 )
             again = " ".join(w.text for w in command[1:])
-            yield from _engines_of(again, env=env, positional=(), variable=variable)
+            yield from _engines_of(
+                again, env=env, positional=(), variable=variable, depth=depth + 1
+            )
             continue
         found = _after_engine(command)
         if found is not None:

@@ -1,11 +1,13 @@
 """What a command line says beside speculation, as far as speculation depends on it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specpilot.engines.words import Word
 
 _MODEL = frozenset({"--model"})
+_RANKS = re.compile(r"[0-9]{1,6}")
 _DATA_PARALLEL = frozenset({"--data-parallel-size", "-dp"})
 
 
@@ -27,7 +29,7 @@ def launch_of(words: Sequence[Word]) -> Launch:
     ranks = _last(words, _DATA_PARALLEL)
     return Launch(
         model=_model(words),
-        data_parallel=int(ranks) if ranks.isascii() and ranks.isdigit() else None,
+        data_parallel=int(ranks) if _RANKS.fullmatch(ranks) else None,
     )
 
 

@@ -88,6 +88,8 @@ def parse(
         return reader.read(words, files=files)
     except (CommandLineError, VersionError) as error:
         return Parsed(problem=str(error))
+    except RecursionError:
+        return Parsed(problem="the command line is nested too deeply to be read; flatten it")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -219,6 +221,8 @@ class _Reader:
                 f"{flag.written} {_short(text)} is not JSON ({error.msg} at character "
                 f"{error.pos + 1}); mind the quoting"
             ) from None
+        except ValueError as error:  # Python reads no number of thousands of digits
+            raise CommandLineError(f"{flag.written} {_short(text)}: {error}") from None
         return value
 
     def _dotted_value(self, flag: Flag) -> JsonValue:
@@ -227,7 +231,7 @@ class _Reader:
             return list(text.split(","))
         try:
             value: JsonValue = json.loads(text)
-        except json.JSONDecodeError:
+        except ValueError:
             readable = self.engine.release in table.behaviour.READABLE_INTEGERS.span
             return readable_integer(text) if readable else text
         return value
@@ -284,7 +288,7 @@ class _Reader:
             raise CommandLineError(f"--config {path}: the engine reads .yaml and .yml only")
         try:
             entries = yaml.safe_load(content)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError, TypeError) as error:  # 2026-99-99; a list as a key
             raise CommandLineError(f"--config {path} is not YAML: {error}") from None
         if not isinstance(entries, dict):
             raise CommandLineError(f"--config {path} is no mapping; write {{}} for an empty one")
@@ -298,12 +302,19 @@ class _Reader:
                 case list():
                     words += [plain(f"--{key}"), *(plain(str(v)) for v in value)] if value else []
                 case dict():
-                    nested = self.engine.release in table.behaviour.NESTED_YAML.span
-                    text = json.dumps(value, default=str) if nested else str(value)
-                    words += [plain(f"--{key}"), plain(text)]
+                    words += [plain(f"--{key}"), plain(self._mapping(value, path=path))]
                 case _:
                     words += [plain(f"--{key}"), plain(str(value))]
         return [replace(word, at=at) for word in words]
+
+    def _mapping(self, value: Mapping[str, JsonValue], *, path: str) -> str:
+        """A mapping in the file as the word that the engine makes of it."""
+        if self.engine.release not in table.behaviour.NESTED_YAML.span:
+            return str(value)
+        try:
+            return json.dumps(value, default=str)
+        except (TypeError, ValueError) as error:  # a mapping in itself; a list as a key
+            raise CommandLineError(f"--config {path}: {error}") from None
 
     def _shown(self, flag: Flag) -> str:
         text = _short(unmangled(flag.value.text, value=self.value))

@@ -45,7 +45,10 @@ def readable_integer(text: str) -> JsonValue:
     number, suffix = match.groups()
     if suffix.isupper() and "." in number:
         return text
-    return int(float(number) * _FACTORS[suffix])
+    try:
+        return int(float(number) * _FACTORS[suffix])
+    except OverflowError:
+        return text
 
 
 def with_underscores(config: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

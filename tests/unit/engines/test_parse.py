@@ -424,3 +424,32 @@ def test_what_else_the_line_says() -> None:
     assert (launch.model, launch.data_parallel) == ("m", None)
     launch = parse(["sh", "-c", "vllm serve $MODEL -dp $N"]).launch
     assert (launch.model, launch.data_parallel) == ("", None)
+
+
+HUGE = [
+    (["-sc", "[" * 100_000], "nested too deeply", "brackets"),
+    (["-sc", '{"a":' + "1" * 5000 + "}"], "-sc", "a number of thousands of digits"),
+    (["--speculative-config" + ".a" * 20_000, "1"], "nested too deeply", "dots"),
+    (["--speculative-config.a", "1" * 5000, "-dp", "1" * 5000], "", "digits as text"),
+    (["--speculative-config.a", "9" * 400 + "k"], "", "a readable number that is none"),
+]
+
+
+@pytest.mark.parametrize(("argv", "says", "reason"), HUGE, ids=[h[2] for h in HUGE])
+def test_absurd_sizes_are_said_or_read(argv: list[str], says: str, reason: str) -> None:
+    problem = parse([*SERVE, *argv]).problem
+    assert says in problem, reason
+    assert bool(says) == bool(problem)
+
+
+def test_eval_of_eval_of_eval_ends() -> None:
+    script = "eval " * 50 + "vllm serve m"
+    assert "eval runs eval" in parse(["sh", "-c", script]).problem
+
+
+@pytest.mark.parametrize(
+    "content", ["a: 2026-99-99", "[1]: 2", "{" * 3000, "speculative-config: &x {a: *x}"]
+)
+def test_a_file_that_is_no_yaml_is_said(content: str) -> None:
+    parsed = parse([*SERVE, "--config", "/e.yaml"], files={"/e.yaml": content})
+    assert parsed.problem

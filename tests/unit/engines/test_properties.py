@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, assume, event, example, given, settings
 from hypothesis import strategies as st
 
-from specpilot.domain.settings import Setting
+from specpilot.domain.settings import JsonValue, Setting
 from specpilot.engines import On, Runtime, arguments, parse, render, shell
 from specpilot.engines import capabilities as table
 from specpilot.engines.capabilities import Kind, Topic
+from specpilot.engines.judging import judge
 from specpilot.engines.reading import setting_of
 from specpilot.engines.versions import read_version
 from specpilot.engines.words import CommandLineError
@@ -175,8 +176,9 @@ WORDS = [
     "vllm", "serve", "sh", "-c", "-lc", "bash", "--speculative-config", "-sc", "{}", "null", "--",
     "--speculative-config={\"a\":1}", "--speculative-config.a", "--speculative-config.a+", "1,2",
     "--spec-method", "--spec-tokens", "3", "ngram", "--config", "f.yaml", "--config=f.yaml", "$(V)",
-    "$V", "${V}", "\"$@\"", "'", "\"", "\\", "\n", ";", "eval", "m", "--speculative-model",
-    "[ngram]", "--num-speculative-tokens", "python", "-m", "vllm.entrypoints.openai.api_server", "",
+    "$(U)", "$V", "${V}", "\"$@\"", "'", "\"", "\\", "\n", ";", "eval", "m",
+    "--speculative-model", "[ngram]", "--num-speculative-tokens", "python", "-m",
+    "vllm.entrypoints.openai.api_server", "",
 ]  # fmt: skip
 
 
@@ -191,11 +193,25 @@ def test_any_command_line_is_read_or_said_to_be_unreadable(
     words: list[str], script: str, env: dict[str, str], files: dict[str, str]
 ) -> None:
     for argv in (words, ["sh", "-c", script, *words], [*words, script]):
-        parsed = parse(argv, env=env, files=files, variable="V")
+        parsed = parse(argv, env=env, files=files, variable="V", unknown={"U"})
         if parsed.problem:
             assert (parsed.config, parsed.wired, parsed.shadowed_by) == ("", False, "")
         elif parsed.config:
             json.loads(parsed.config)
+
+
+@given(
+    st.dictionaries(st.sampled_from([*sorted({r.name for r in table.KEYS}), "x"]), values),
+    versions,
+    runtimes,
+)
+@settings(max_examples=300, deadline=None)
+def test_any_config_is_judged(config: dict[str, JsonValue], version: str, runtime: Runtime) -> None:
+    judged = judge(config, version=version, runtime=runtime)
+    assert (judged.effective is None) == bool(judged.faults)
+    if judged.effective is not None:
+        assert set(judged.effective) <= set(config)
+        setting_of(judged.effective, name="s")
 
 
 PIECES = st.sampled_from(
