@@ -11,6 +11,8 @@ from specpilot.domain.policy import Event
 from specpilot.domain.readings import UnknownReason
 from specpilot.domain.signals import POSITIONS, SIGNALS, position_signal
 from specpilot.domain.targets import TargetProblem
+from specpilot.engines.capabilities import TABLE, On, Topic
+from specpilot.engines.versions import NEWEST, OLDEST
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 MADE = "<!-- made by scripts/reference.py; do not edit -->\n"
@@ -162,6 +164,44 @@ def reasons() -> str:
     return "\n".join(parts)
 
 
+TOPICS: dict[Topic, str] = {
+    Topic.FLAG: "Flags",
+    Topic.KEY: "Keys of `--speculative-config`",
+    Topic.VALUE: "Words that a key takes",
+    Topic.METHOD: "Methods",
+    Topic.BEHAVIOUR: "What the engine and its parser do",
+}
+
+
+def engines() -> str:
+    """The table of engine knowledge."""
+    parts = [
+        MADE,
+        "# Engine versions",
+        "",
+        f"What vLLM {OLDEST} to {NEWEST} does with what it is told about speculation:",
+        "`specpilot engines` prints the same. [Engines](../engines.md) says how it is used.",
+        "A row holds from *since* up to, not including, *until*. *inferred*: not seen in the code",
+        "of a release, or its first release not.",
+        "",
+    ]
+    for topic, title in TOPICS.items():
+        parts += [
+            f"## {title}",
+            "",
+            "| what | since | until | engine | effect | known | source |",
+            "|---|---|---|---|---|---|---|",
+            *(
+                f"| `{r.name}` | {r.span.since} | {r.span.until or ''} | "
+                f"{'' if r.on is On.ANY else r.on} | {r.outcome} | {r.certainty} | {r.source} |"
+                for r in TABLE
+                if r.topic is topic
+            ),
+            "",
+        ]
+    return "\n".join(parts)
+
+
 def main() -> int:
     """Write or check."""
     stale = []
@@ -169,6 +209,7 @@ def main() -> int:
         ("signals.md", signals()),
         ("variables.md", variables()),
         ("reasons.md", reasons()),
+        ("engines.md", engines()),
     ):
         path = REFERENCE / name
         if "--check" in sys.argv[1:]:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from specpilot.cli.tables import add_row
-from specpilot.engines.capabilities import TABLE, Effect, Row, Topic
+from specpilot.engines.capabilities import TABLE, Row, Topic
 from specpilot.engines.versions import VersionError, read_version
 
 _PIPED = 1000
@@ -48,7 +48,7 @@ def engines(
             row.span.since,
             row.span.until or "",
             "" if row.on == "any" else row.on,
-            effect_in_words(row),
+            row.outcome,
             row.certainty,
             row.source,
         )
@@ -68,14 +68,6 @@ def _release(text: str) -> tuple[Version | None, str]:
     if engine.beyond:
         return engine.release, f"{engine.note}; what is new in it is for the canary to find out"
     return engine.release, engine.note
-
-
-def effect_in_words(row: Row) -> str:
-    """The effect, when it holds, and why."""
-    words = str(row.effect) if row.effect is not Effect.WORKS or not row.why else ""
-    if row.why:
-        words = f"{words}: {row.why}" if words else row.why
-    return f"{words} ({row.condition})" if row.condition else words
 
 
 def as_object(row: Row) -> dict[str, Any]:

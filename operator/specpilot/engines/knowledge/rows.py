@@ -138,6 +138,13 @@ class Row:
             said.append("data parallel above 1")
         return "; ".join(said)
 
+    @property
+    def outcome(self) -> str:
+        """The effect, why, and when, in words."""
+        plain = self.effect is Effect.WORKS and self.why
+        words = self.why if plain else ": ".join(w for w in (str(self.effect), self.why) if w)
+        return f"{words} ({self.condition})" if self.condition else words
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key(Row):
