@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from scripts.engine import install
 from specpilot.sim.arguments import parse
 from specpilot.sim.launch import LaunchRefused
 from tests.engine.argument_table import ROWS, STARTED, Row, write_files
+from tests.engine.asking import ask
 from tests.engine.metrics import scrape
 from tests.engine.servers import Subject, started
 
@@ -40,9 +37,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def verdicts(subject: Subject, files: Path) -> dict[str, Verdict]:
     """What the subject says of every row, short of loading a model."""
-    ask = ask_simulator if subject.name == "simulator" else ask_engine
+    asked = ask_simulator if subject.name == "simulator" else ask_engine
     lines = [[*subject.arguments, *row.arguments(files=files, draft=subject.draft)] for row in ROWS]
-    return dict(zip([row.name for row in ROWS], ask(subject, lines), strict=True))
+    return dict(zip([row.name for row in ROWS], asked(subject, lines), strict=True))
 
 
 def ask_simulator(subject: Subject, lines: list[list[str]]) -> Iterator[Verdict]:
@@ -61,19 +58,7 @@ def ask_simulator(subject: Subject, lines: list[list[str]]) -> Iterator[Verdict]
 
 
 def ask_engine(subject: Subject, lines: list[list[str]]) -> Iterator[Verdict]:
-    directory = install.install_dir()
-    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-    asked = subprocess.run(
-        [directory / "venv" / "bin" / "python", Path(__file__).with_name("dry_run.py")],
-        input=json.dumps([[*subject.serve[1:], *line] for line in lines]),
-        env=os.environ | offline | {"VLLM_CPU_KVCACHE_SPACE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
-    )
-    assert asked.returncode == 0, asked.stderr[-3000:]
-    for answer in json.loads(asked.stdout.splitlines()[-1]):
+    for answer in ask(subject, lines):
         found = answer["speculation"] or {}
         yield Verdict(
             exit_code=answer["exit_code"],

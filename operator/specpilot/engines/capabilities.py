@@ -14,7 +14,13 @@ from specpilot.domain.settings import JsonValue
 from specpilot.engines.knowledge import behaviour
 from specpilot.engines.knowledge.behaviour import BEHAVIOURS
 from specpilot.engines.knowledge.flags import CONFIG_FLAG, DOTTED_FLAG, FLAGS, LIMIT_FLAG
-from specpilot.engines.knowledge.keys import KEYS, LIMIT_KEY, SCHEDULE_KEY, VALUES
+from specpilot.engines.knowledge.keys import (
+    KEYS,
+    LIMIT_KEY,
+    SCHEDULE_KEY,
+    SYNTHETIC,
+    VALUES,
+)
 from specpilot.engines.knowledge.methods import METHODS
 from specpilot.engines.knowledge.rows import (
     GRAVITY,
@@ -46,7 +52,9 @@ __all__ = [
     "METHOD_NEEDS",
     "OTHER_SPEC_FLAGS",
     "SCHEDULE_KEY",
+    "SYNTHETIC",
     "TABLE",
+    "VALUES",
     "Certainty",
     "Effect",
     "Flag",
@@ -66,6 +74,7 @@ __all__ = [
     "rows_of",
     "situation",
     "spans",
+    "words_of",
 ]
 
 TABLE: tuple[Row, ...] = (*FLAGS, *KEYS, *VALUES, *METHODS, *BEHAVIOURS)
@@ -142,6 +151,15 @@ def effect(topic: Topic, name: str, where: Situation) -> Row | None:
     """The row that says what comes of a name there; None where the name is not known."""
     holding = [row for row in rows_of(topic, name) if row.holds(where)]
     return max(holding, key=lambda row: GRAVITY[row.effect], default=None)
+
+
+def words_of(key: str, release: Version) -> list[str]:
+    """The words that a key takes in a release; empty where any will do."""
+    return [
+        row.name.partition("=")[2]
+        for row in VALUES
+        if row.name.partition("=")[0] == key and row.effect is Effect.WORKS and release in row.span
+    ]
 
 
 def resolved(method: str, release: Version) -> str:

@@ -66,6 +66,9 @@ def _faults(config: Mapping[str, JsonValue], *, engine: Engine, where: Situation
         if not legacy and key not in table.known_at(Topic.KEY, engine.release):
             span = table.spans(Topic.KEY, key)
             found.append(f"{engine} has no key {key}" + (f": it exists in {span}" if span else ""))
+        told = table.effect(Topic.KEY, key, where)
+        if told is not None and told.effect is Effect.FAILS:
+            found.append(f"{key}: {told.why}")
     method = config.get("method")
     if not isinstance(method, str):
         return found

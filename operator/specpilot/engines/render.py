@@ -214,10 +214,8 @@ def _check_known(topic: Topic, name: str, *, what: str, engine: Engine, where: S
         )
     row = table.effect(topic, name, where)
     if row is not None and row.effect is Effect.FAILS:
-        raise _RefusedError(
-            f"{engine} does not start with {what} {name}: {row.why}; use a version outside "
-            f"{row.span}"
-        )
+        elsewhere = "remove it" if row.condition else f"use a version outside {row.span}"
+        raise _RefusedError(f"{engine} does not start with {what} {name}: {row.why}; {elsewhere}")
     if row is not None and row.effect is Effect.HANGS:
         raise _RefusedError(f"{engine} may hang with {what} {name}: {row.why}; remove it")
 
@@ -230,7 +228,7 @@ def _check_extra(setting: Setting, *, engine: Engine, where: Situation, notes: _
             continue  # what has no flag there is refused when the flags are written
         if table.rows_of(Topic.KEY, key):
             _check_known(Topic.KEY, key, what="key", engine=engine, where=where)
-            _check_value(key, value, engine=engine)
+            _check_value(key, value, engine=engine, where=where)
             row = table.effect(Topic.KEY, key, where)
             if row is not None and row.effect is Effect.IGNORED:
                 notes.add(f"extra.{key} does nothing there: {row.why}")
@@ -241,23 +239,22 @@ def _check_extra(setting: Setting, *, engine: Engine, where: Situation, notes: _
             raise _RefusedError(
                 f"extra.{key}: {engine} has no such key and would not start{_nearest(key, known)}"
             )
-    _check_lookup(setting.extra)
+    _check_together(setting.extra)
 
 
-def _check_value(key: str, value: JsonValue, *, engine: Engine) -> None:
+def _check_value(key: str, value: JsonValue, *, engine: Engine, where: Situation) -> None:
     """Refuse a value of the wrong type, and a word that the release does not know."""
     kind = next(row.kind for row in table.KEYS if row.name == key)
     if value is not None and not _fits(kind, value):
         raise _RefusedError(f"extra.{key} is {_written(value)}; it takes a {kind}")
     if key == table.SCHEDULE_KEY and value is not None:
         _check_schedule(value)
-    words = [
-        name.partition("=")[2]
-        for name in table.known_at(Topic.VALUE, engine.release)
-        if name.partition("=")[0] == key
-    ]
+    words = table.words_of(key, engine.release)
     if words and value is not None and value not in words and not engine.beyond:
         raise _RefusedError(f"extra.{key} is {_written(value)}; {engine} takes {', '.join(words)}")
+    row = table.effect(Topic.VALUE, f"{key}={_written(value)}", where)
+    if row is not None and row.effect is Effect.FAILS:
+        raise _RefusedError(f"extra.{key} is {_written(value)}: {row.why}; remove it")
 
 
 def _fits(kind: Kind, value: JsonValue) -> bool:
@@ -304,12 +301,20 @@ def _check_schedule(value: JsonValue) -> None:
         covered = last
 
 
-def _check_lookup(extra: Mapping[str, JsonValue]) -> None:
+def _check_together(extra: Mapping[str, JsonValue]) -> None:
     least, most = extra.get("prompt_lookup_min"), extra.get("prompt_lookup_max")
     if isinstance(least, int) and isinstance(most, int) and least > most:
         raise _RefusedError(
             f"extra.prompt_lookup_min is {least} and above prompt_lookup_max {most}, and the "
             "engine does not start; lower it"
+        )
+    given = [key for key in table.SYNTHETIC if extra.get(key) is not None]
+    synthetic = extra.get("rejection_sample_method") == "synthetic"
+    if "synthetic_acceptance_rate" not in extra and len(given) != int(synthetic):
+        raise _RefusedError(
+            "extra.rejection_sample_method synthetic goes with exactly one of "
+            f"{' and '.join(table.SYNTHETIC)}, and neither with anything else; "
+            f"there is {', '.join(given) or 'none'}"
         )
 
 

@@ -173,6 +173,30 @@ def _check_lookup(raw: Mapping[str, object], *, version: Version) -> None:
         )
 
 
+def _check_together(raw: Mapping[str, object], *, method: str, version: Version) -> None:
+    """Refuse keys that go with one method or one other key only, as 0.32.0 does."""
+
+    def refuse(message: str) -> LaunchRefused:
+        return wrong_together(message, owner=_OWNER, version=version)
+
+    if raw.get("index_share_for_mtp_iteration") is not None and method != "mtp":
+        raise refuse("index_share_for_mtp_iteration is only supported with method='mtp'")
+    if raw.get("use_heterogeneous_vocab") in (True, "true") and method != "draft_model":
+        raise refuse("use_heterogeneous_vocab only works with method='draft_model'")
+    lengths = ("synthetic_acceptance_rates", "synthetic_acceptance_length")
+    given = [key for key in lengths if raw.get(key) is not None]
+    if given and raw.get("rejection_sample_method") != "synthetic":
+        raise refuse(
+            "synthetic_acceptance_rates / synthetic_acceptance_length are only valid with "
+            "rejection_sample_method='synthetic'."
+        )
+    if raw.get("rejection_sample_method") == "synthetic" and len(given) != 1:
+        raise refuse(
+            "Exactly one of synthetic_acceptance_rates and synthetic_acceptance_length must be "
+            "given with rejection_sample_method='synthetic'."
+        )
+
+
 def read_schedule(
     rows: Sequence[tuple[int, int, int]], *, depth: int
 ) -> tuple[tuple[int, int], ...]:
@@ -270,6 +294,7 @@ def resolve(
     if not model and method not in _WITHOUT_MODEL and not method.endswith("mtp"):
         raise wrong_together(_NO_MODEL, owner=_OWNER, version=version)
     _check_lookup(raw, version=version)
+    _check_together(raw, method=method, version=version)
     generation = choose_generation(
         version=version, wants_v0=wants_v0, wants_v1=wants_v1, method=method
     )

@@ -117,6 +117,15 @@ def kinds() -> Iterator[tuple[str, Setting]]:
     for value in table.VALUES:
         key, _, word = value.name.partition("=")
         yield value.name, of_method("eagle3", extra={key: word})
+    for key, value in {"synthetic_acceptance_rates": [0.9, 0.5, 0.2, 0.1],
+                       "synthetic_acceptance_length": 2.5}.items():  # fmt: skip
+        yield (
+            f"synthetic by {key}",
+            of_method("ngram", extra={"rejection_sample_method": "synthetic", key: value}),
+        )
+    yield "MTP's own key", of_method("mtp", extra={"index_share_for_mtp_iteration": True})
+    yield "a vocabulary of its own", of_method("draft_model",
+                                               extra={"use_heterogeneous_vocab": True})  # fmt: skip
     yield "an unknown key", of_method("ngram", extra={"telepathy": 1})
     yield "an unknown method", Setting(name="s", method="telepathy", num_speculative_tokens=4)
     yield "no draft model", of_method("eagle", model=None)

@@ -190,6 +190,30 @@ def test_the_batch_limit_is_rendered_for_the_version(
         (setting(model="m"), "0.32.0", "drafts without a model; remove", "a model for n-gram"),
         (setting(num_speculative_tokens=None), "0.32.0", "add numSpeculativeTokens", "no depth"),
         (
+            setting(extra={"index_share_for_mtp_iteration": False}),
+            "0.32.0",
+            "it is for method mtp alone; remove it",
+            "false is given, too",
+        ),
+        (
+            setting(extra={"use_heterogeneous_vocab": True}),
+            "0.32.0",
+            "it is for method draft_model alone",
+            "a value that goes with one method",
+        ),
+        (
+            setting(extra={"synthetic_acceptance_length": 2.0}),
+            "0.32.0",
+            "goes with exactly one of",
+            "without the method that it is for",
+        ),
+        (
+            setting(extra={"rejection_sample_method": "synthetic"}),
+            "0.32.0",
+            "there is none",
+            "the method without its lengths",
+        ),
+        (
             setting(method="mtp", num_speculative_tokens=None),
             "0.32.0",
             "needs a depth or a model",

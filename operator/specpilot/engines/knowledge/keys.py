@@ -232,7 +232,27 @@ KEYS: tuple[Key, ...] = (
     *_keys("0.26.0", Kind.TEXT, "kv_cache_dtype"),
     *_keys("0.28.0", Kind.BOOLEAN, "enable_adaptive_verification"),
     *_keys("0.28.0", Kind.POSITIVE, "dspark_draft_topk"),
+    Key(
+        topic=Topic.KEY,
+        name="dspark_draft_topk",
+        kind=Kind.POSITIVE,
+        span=span("0.28.0"),
+        effect=Effect.FAILS,
+        only=frozenset({"eagle", "eagle3", "mtp", "draft_model", "dflash"}),
+        why="of the methods with a draft model it is for dspark alone",
+        source="config/speculative.py of 0.32.0",
+    ),
     *_keys("0.29.0", Kind.BOOLEAN, "index_share_for_mtp_iteration"),
+    Key(
+        topic=Topic.KEY,
+        name="index_share_for_mtp_iteration",
+        kind=Kind.BOOLEAN,
+        span=span("0.29.0"),
+        effect=Effect.FAILS,
+        but=frozenset({"mtp"}),
+        why="it is for method mtp alone",
+        source="config/speculative.py of 0.32.0, and run there",
+    ),
     *_keys("0.30.0", Kind.BOOLEAN, "disable_eagle_block_drop"),
     *_keys("0.33.0", Kind.BOOLEAN, "disable_lookahead_block_hashes"),
     *_keys("0.33.0", Kind.TEXT, "draft_lm_head_quantization"),
@@ -262,5 +282,19 @@ VALUES: tuple[Row, ...] = (
     *_values("rejection_sample_method", "0.22.0", "block", source="seen in 0.22.0", sure=False),
     *_values("rejection_sample_method", "0.33.0", "fly", source="absent in 0.32.0"),
     *_values("draft_sample_method", "0.21.0", "greedy", "probabilistic"),
+    Row(
+        topic=Topic.VALUE,
+        name="use_heterogeneous_vocab=true",
+        span=span("0.25.0"),
+        effect=Effect.FAILS,
+        but=frozenset({"draft_model"}),
+        why="it is for method draft_model alone",
+        source="config/speculative.py of 0.32.0",
+    ),
 )
-"""Words that a key takes; a key without rows here takes any."""
+"""Words that a key takes, and values that do not go with everything. A key of which none is said
+to work takes any."""
+
+SYNTHETIC = ("synthetic_acceptance_rates", "synthetic_acceptance_length")
+"""Exactly one of them goes with `rejection_sample_method=synthetic`, and none with anything else
+(config/speculative.py of 0.32.0)."""
