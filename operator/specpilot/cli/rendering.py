@@ -46,6 +46,9 @@ class ModelRunner(StrEnum):
     V2 = "v2"
 
 
+_HELD = "nothing is changed: a policy that asks for it is held (SettingRefused)"
+"""What is done instead of a setting that is refused."""
+
 Version = Annotated[
     str,
     typer.Option("--version", help="Version of vLLM: 0.32.0. Without one, the newest described."),
@@ -98,7 +101,7 @@ def render_setting(
         print(json.dumps(answer(rendered, guard=guard), indent=2))
         return
     if rendered.refused:
-        typer.echo(f"refused: {rendered.refused}", err=True)
+        typer.echo(f"refused: {rendered.refused}\ninstead: {_HELD}", err=True)
         raise typer.Exit(1)
     print(shlex.join(rendered.args))
     for title, words in (
@@ -118,7 +121,7 @@ def answer(rendered: Rendered, *, guard: RuleSet | None) -> dict[str, Any]:
         "args": list(rendered.args),
         "effective": json.loads(rendered.effective) if rendered.effective else {},
         "refused": rendered.refused or None,
-        "instead": rendered.instead or None,
+        "instead": _HELD if rendered.refused else rendered.instead or None,
         "rules": None if guard is None else rule_set_object(guard),
     }
 
