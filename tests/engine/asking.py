@@ -26,7 +26,7 @@ def ask(subject: Subject, lines: Sequence[Sequence[str]]) -> list[Mapping[str, A
         capture_output=True,
         text=True,
         check=False,
-        timeout=500,
+        timeout=1000,  # some seconds a line on a machine that is shared
     )
     assert asked.returncode == 0, asked.stderr[-3000:]
     answers: list[Mapping[str, Any]] = json.loads(asked.stdout.splitlines()[-1])
