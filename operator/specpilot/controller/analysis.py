@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from specpilot.controller.wanted import wanted_signals
-from specpilot.domain.changes import FlagChange, Slice
-from specpilot.domain.comparison import FULL
+from specpilot.domain.changes import FlagChange, Phase, Slice
+from specpilot.domain.judging import slice_length
 from specpilot.domain.policy import Policy
 from specpilot.domain.ports import Ask
 from specpilot.domain.readings import Readings
 from specpilot.domain.targets import Replica, TargetState
 
-SLICES = FULL
-"""Slices in the stated analysis time: enough for an interval, each long enough for requests."""
+MEASURED_PHASES = frozenset({Phase.ANALYSING, Phase.PROMOTING, Phase.WATCHING})
+"""Phases in which the replicas of the new setting are measured."""
 
 LEAST_LAG = timedelta(seconds=1)
 """A slice is asked for only when the samples of its end are in."""
@@ -23,6 +23,11 @@ def arms(change: FlagChange, state: TargetState) -> tuple[tuple[Replica, ...], .
     canary = tuple(r for r in state.arm(change.wanted) if r.ready)
     control = tuple(r for r in state.live() if r.ready and r.declared != change.wanted)
     return canary, control
+
+
+def slices_of(change: FlagChange) -> Sequence[Slice]:
+    """The slices of the present phase."""
+    return change.slices if change.phase is Phase.ANALYSING else change.watched
 
 
 def next_slice(
@@ -37,8 +42,9 @@ def next_slice(
         now: The present.
     """
     lag = max(LEAST_LAG, timedelta(seconds=lag_s))
-    length = policy.canary.analysis / SLICES
-    start = change.slices[-1].end if change.slices else change.phase_since + policy.warm_up
+    length = slice_length(policy.canary)
+    closed = slices_of(change)
+    start = closed[-1].end if closed else change.phase_since + policy.warm_up
     # After a stop of the operator the slices missed are skipped: telemetry may not reach back.
     missed = max(0, int((now - lag - start) / length) - 1)
     start += missed * length
@@ -48,8 +54,10 @@ def next_slice(
 def slice_asks(
     change: FlagChange, policy: Policy, state: TargetState, bounds: tuple[datetime, datetime]
 ) -> Sequence[Ask]:
-    """The two questions of a slice, one an arm."""
+    """The two questions of a slice, one an arm; after the analysis the canary's alone."""
     canary, control = arms(change, state)
+    if change.phase is not Phase.ANALYSING:
+        control = ()
     return [
         Ask(
             key=f"{change.id}/{name}",
@@ -80,7 +88,8 @@ def make_slice(
     """Put the answers of both arms together.
 
     Without a control arm (the only replica was replaced, with the user's consent) the readings
-    from before the change stand in for it, and the canary's own requests count for both.
+    from before the change stand in for it, and the canary's own requests count for both. After the
+    analysis there is nothing to compare with any more.
     """
     requests = canary["e2e_mean"].count or 0.0
     if control is None:

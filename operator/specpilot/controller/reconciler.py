@@ -4,7 +4,13 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from specpilot.controller.analysis import arms, make_slice, next_slice, slice_asks
+from specpilot.controller.analysis import (
+    MEASURED_PHASES,
+    arms,
+    make_slice,
+    next_slice,
+    slice_asks,
+)
 from specpilot.controller.gatekeeper import objection_to
 from specpilot.controller.parts import Parts
 from specpilot.controller.targets import observe
@@ -17,9 +23,11 @@ from specpilot.domain.changes import (
     intent,
 )
 from specpilot.domain.economics import Measurement, measure
+from specpilot.domain.judging import KEPT
 from specpilot.domain.lifecycle import Situation, Wait, decide
 from specpilot.domain.policy import Canary, Policy
 from specpilot.domain.ports import Ask, FleetError
+from specpilot.domain.readiness import look
 from specpilot.domain.readings import Readings
 from specpilot.domain.targets import TargetProblem, TargetState
 from specpilot.store import ConcurrentUpdateError, StoreError
@@ -91,9 +99,9 @@ class Reconciler:
     def reconcile(self, change: FlagChange, policy: Policy | None) -> FlagChange:
         """Take every step that is due, then bring the workload closer to what the phase asks."""
         state = observe(self._fleet, change.target)
-        change = self._mark_applied(change, state)
+        change = self._mark(change, state)
         canary = Readings()
-        if policy is not None and change.phase in {Phase.ANALYSING, Phase.WATCHING}:
+        if policy is not None and change.phase in MEASURED_PHASES:
             change, canary = self._measure(change, policy, state)
         waiting_for = ""
         while not change.phase.ended:
@@ -110,11 +118,17 @@ class Reconciler:
         self._registry.publish_change(change, waiting_for=waiting_for)
         return change
 
-    def _mark_applied(self, change: FlagChange, state: TargetState) -> FlagChange:
-        applied = state.problem is None and state.declared == change.wanted
-        if change.seen_applied or not applied or not change.phase.touches_replicas:
+    def _mark(self, change: FlagChange, state: TargetState) -> FlagChange:
+        """Note what later looks cannot see: that ours was applied, and who was ready."""
+        if state.problem is not None or not change.phase.touches_replicas:
             return change
-        return self._recorder.note(change, seen_applied=True)
+        applied = change.seen_applied or state.declared == change.wanted
+        seen = change.seen
+        if change.phase in MEASURED_PHASES:
+            seen = look(seen, state.live(), now=self._clock.now())
+        if (applied, seen) == (change.seen_applied, change.seen):
+            return change
+        return self._recorder.note(change, seen_applied=applied, seen=seen)
 
     def _measure(
         self, change: FlagChange, policy: Policy, state: TargetState
@@ -137,11 +151,7 @@ class Reconciler:
                     signals=wanted_signals(policy, None),
                 )
             )
-        bounds = (
-            next_slice(change, policy, lag_s=self._telemetry.lag_s, now=now)
-            if change.phase is Phase.ANALYSING
-            else None
-        )
+        bounds = next_slice(change, policy, lag_s=self._telemetry.lag_s, now=now)
         if bounds is not None:
             asks += slice_asks(change, policy, state, bounds)
         answers: Mapping[str, Readings] = self._telemetry.collect(asks) if asks else {}
@@ -152,7 +162,11 @@ class Reconciler:
                 canary=answers[f"{change.id}/canary"],
                 control=answers.get(f"{change.id}/control"),
             )
-            change = self._recorder.note(change, slices=(*change.slices, closed))
+            if change.phase is Phase.ANALYSING:
+                change = self._recorder.note(change, slices=(*change.slices, closed))
+            else:
+                kept = (*change.watched, closed)[-KEPT:]
+                change = self._recorder.note(change, watched=kept)
         return change, answers.get(whole, Readings())
 
     def _situation(

@@ -16,6 +16,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from specpilot.domain.policy import PolicyRef
+from specpilot.domain.readiness import Seen
 from specpilot.domain.readings import Reading
 from specpilot.domain.settings import Declared
 from specpilot.domain.targets import TargetRef
@@ -95,6 +96,7 @@ class ChangeReason(StrEnum):
     ROLLED_OUT = "RolledOut"
     SETTLED = "Settled"
     REPLICA_FAILED = "ReplicaFailed"
+    REPLICA_FLAPS = "ReplicaFlaps"
     READY_DEADLINE = "ReadyDeadline"
     GUARDRAIL_BROKEN = "GuardrailBroken"
     PROBE_LOST = "ProbeLost"
@@ -227,6 +229,9 @@ class FlagChange:
         seen_applied: The workload has been seen to carry `wanted`; if it no longer does,
             somebody undid it.
         slices: The analysis so far.
+        watched: Newest slices of the present phase, of the canary alone, while it is rolled out and
+            watched.
+        seen: What was seen of each replica's readiness since the analysis began, by instance.
         before: Readings of the target before the change, where no control arm will be left.
         decided_by: Who approved or rejected it.
         undo_reason: Why it is being rolled back.
@@ -251,6 +256,8 @@ class FlagChange:
     base_template: str = ""
     seen_applied: bool = False
     slices: tuple[Slice, ...] = ()
+    watched: tuple[Slice, ...] = ()
+    seen: Mapping[str, Seen] = field(default_factory=dict)
     before: Mapping[str, float] = field(default_factory=dict)
     decided_by: str = ""
     undo_reason: ChangeReason | None = None
@@ -343,5 +350,6 @@ def advance(change: FlagChange, step: Transition, *, now: datetime) -> FlagChang
         step=change.step + 1,
         phase_since=now,
         ended_at=now if step.to.ended else None,
+        watched=(),
         undo_reason=step.reason if step.to is Phase.ROLLING_BACK else change.undo_reason,
     )

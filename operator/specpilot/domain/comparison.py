@@ -2,40 +2,16 @@
 
 Absolute figures of one arm swing with the traffic; the ratio of two arms in the same slice of
 time does not. So the analysis is cut into slices, each gives one paired ratio, and a claim is
-made only where Student's t on the logarithms of the ratios supports it.
+made only where the test of `sequential`, on the logarithms of the ratios, supports it.
 """
 
 import math
-import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from specpilot.domain.changes import Slice
-
-MIN_SLICES = 3
-"""Fewest paired slices on which anything is claimed."""
-
-FULL = 6
-"""Paired slices of a whole analysis. Before that the data are looked at again and again, so that a
-claim needs one-sided 99 % instead of 95 %; otherwise noise would be called a difference too often.
-"""
-
-# One-sided quantiles of Student's t by degrees of freedom; beyond the table the normal's.
-_T99 = (31.821, 6.965, 4.541, 3.747)
-_T95 = (
-    6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771,
-    1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725, 1.721, 1.717, 1.714, 1.711, 1.708, 1.706,
-    1.703, 1.701, 1.699, 1.697,
-)  # fmt: skip
-_NORMAL95 = 1.645
-
-
-def _quantile(slices: int) -> float:
-    degrees = slices - 1
-    if slices < FULL:
-        return _T99[degrees - 1]
-    return _T95[degrees - 1] if degrees <= len(_T95) else _NORMAL95
+from specpilot.domain.sequential import MIN_SLICES, Interval, Looks, interval
 
 
 class Outcome(StrEnum):
@@ -54,7 +30,7 @@ class Ratio:
         signal: The signal.
         slices: Paired slices behind it.
         mean: Geometric mean of the ratios; NaN without slices.
-        low: Lower bound, one-sided 95 % (99 % before the analysis is whole).
+        low: Lower bound, one-sided, by the error of this look.
         high: Upper bound, likewise.
     """
 
@@ -65,43 +41,81 @@ class Ratio:
     high: float
 
     def __str__(self) -> str:
-        if not self.slices:
-            return f"{self.signal}: no slice has both arms"
-        if self.slices < MIN_SLICES:
-            return (
-                f"{self.signal} canary/control {self.mean:.3f} "
-                f"(in {self.slices} slices, too few to tell)"
-            )
-        return (
-            f"{self.signal} canary/control {self.mean:.3f} "
-            f"({self.low:.3f} to {self.high:.3f}, {self.slices} slices)"
-        )
+        return _words(f"{self.signal} canary/control", self.slices, self.mean, self.low, self.high)
 
 
-def ratio(slices: Iterable[Slice], signal: str) -> Ratio:
-    """Estimate canary over control; a slice in which either arm is unknown or 0 does not count."""
-    logs = [
-        math.log(s.canary[signal] / s.control[signal])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rise:
+    """Canary minus control for one signal, in its unit; for what is often 0 and has no ratio.
+
+    Attributes:
+        signal: The signal.
+        slices: Paired slices behind it.
+        mean: Mean of the differences; NaN without slices.
+        low: Lower bound, one-sided, by the error of this look.
+        high: Upper bound, likewise.
+    """
+
+    signal: str
+    slices: int
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return _words(f"{self.signal} canary-control", self.slices, self.mean, self.low, self.high)
+
+
+def _words(what: str, slices: int, mean: float, low: float, high: float) -> str:
+    if not slices:
+        return f"{what.split(' ', 1)[0]}: no slice has both arms"
+    if slices < MIN_SLICES:
+        return f"{what} {mean:.3f} (in {slices} slices, too few to tell)"
+    return f"{what} {mean:.3f} ({low:.3f} to {high:.3f}, {slices} slices)"
+
+
+def paired(slices: Iterable[Slice], signal: str) -> list[tuple[float, float]]:
+    """What canary and control say, of the slices in which both are known."""
+    return [
+        (s.canary[signal], s.control[signal])
         for s in slices
-        if s.canary.get(signal, 0) > 0 and s.control.get(signal, 0) > 0
+        if signal in s.canary and signal in s.control
     ]
-    if not logs:
-        return Ratio(signal=signal, slices=0, mean=math.nan, low=0.0, high=math.inf)
-    mean = statistics.fmean(logs)
-    if len(logs) < MIN_SLICES:
-        return Ratio(signal=signal, slices=len(logs), mean=math.exp(mean), low=0.0, high=math.inf)
-    half = _quantile(len(logs)) * statistics.stdev(logs) / math.sqrt(len(logs))
+
+
+def ratio(slices: Iterable[Slice], signal: str, looks: Looks) -> Ratio:
+    """Estimate canary over control; a slice in which either arm is unknown or 0 does not count."""
+    logs = [math.log(a / b) for a, b in paired(slices, signal) if a > 0 and b > 0]
+    found = interval(logs, level=looks.level(len(logs)))
     return Ratio(
         signal=signal,
         slices=len(logs),
-        mean=math.exp(mean),
-        low=math.exp(mean - half),
-        high=math.exp(mean + half),
+        mean=math.exp(found.mean),
+        low=math.exp(found.low),
+        high=_exp(found.high),
     )
 
 
-def exceeds(estimate: Ratio, bound: float) -> Outcome:
-    """Whether the ratio is above a bound: Yes and No only when the interval is on one side."""
+def rise(slices: Iterable[Slice], signal: str, looks: Looks) -> Rise:
+    """Estimate canary minus control."""
+    gaps = [a - b for a, b in paired(slices, signal)]
+    found = interval(gaps, level=looks.level(len(gaps)))
+    return Rise(signal=signal, slices=len(gaps), mean=found.mean, low=found.low, high=found.high)
+
+
+def level_of(slices: Iterable[Slice], signal: str, looks: Looks) -> tuple[int, Interval]:
+    """Estimate the canary's own mean over the slices that have it, and how many do."""
+    values = [s.canary[signal] for s in slices if signal in s.canary]
+    return len(values), interval(values, level=looks.level(len(values)))
+
+
+def _exp(value: float) -> float:
+    """Never an overflow: three slices may leave bounds that mean nothing."""
+    return math.exp(value) if value < 700 else math.inf  # noqa: PLR2004 - the largest float
+
+
+def exceeds(estimate: Ratio | Rise, bound: float) -> Outcome:
+    """Whether the estimate is above a bound: Yes and No only when it is wholly on one side."""
     if estimate.slices < MIN_SLICES:
         return Outcome.UNCLEAR
     if estimate.low > bound:
@@ -109,19 +123,22 @@ def exceeds(estimate: Ratio, bound: float) -> Outcome:
     return Outcome.NO if estimate.high <= bound else Outcome.UNCLEAR
 
 
-def beats(slices: Sequence[Slice], *, margin: float) -> tuple[Outcome, str]:
+def beats(slices: Sequence[Slice], *, margin: float, looks: Looks) -> tuple[Outcome, str]:
     """Whether the canary's tokens come faster than the control arm's by a margin.
 
     Two views of the same: the mean time per output token of finished requests, which is exact but
     blind to requests that still run, and tokens per second of a running request, which sees them.
-    One of them must show it clearly, and the other must not clearly show the opposite.
+    One of them must show it clearly, and the other must not clearly show the opposite. As either
+    may, each has half of the error.
 
     Args:
         slices: The analysis so far.
         margin: 0.05 asks for 5 % more speed.
+        looks: How often one may look, and how wrong a win may be.
     """
-    tpot = ratio(slices, "tpot_mean")
-    speed = ratio(slices, "tokens_per_second_per_request")
+    each = replace(looks, alpha=looks.alpha / 2)
+    tpot = ratio(slices, "tpot_mean", each)
+    speed = ratio(slices, "tokens_per_second_per_request", each)
     shorter = exceeds(tpot, 1 / (1 + margin))
     faster = exceeds(speed, 1 + margin)
     wins = shorter is Outcome.NO or faster is Outcome.YES

@@ -35,9 +35,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from specpilot.domain.changes import Evidence, FlagChange, Slice
-from specpilot.domain.comparison import MIN_SLICES
 from specpilot.domain.policy import Canary
 from specpilot.domain.readings import UnknownReason
+from specpilot.domain.sequential import MIN_SLICES
 from specpilot.domain.settings import Declared
 from specpilot.domain.targets import TargetState
 

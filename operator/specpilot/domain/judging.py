@@ -1,18 +1,63 @@
-"""Judging a canary: has a guardrail broken, and is there enough to say anything at all."""
+"""Judging a canary: has a guardrail broken, has it held, is there enough to say anything at all.
 
+A guardrail breaks where the test of `sequential` says so, and it has held where its estimate is
+within the bound. In between lies what noise can do: neither, and more slices are waited for.
+"""
+
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 
 from specpilot.domain.changes import (
+    ChangeKind,
     ChangeReason,
     Evidence,
     FlagChange,
     Phase,
+    Slice,
     Transition,
 )
-from specpilot.domain.comparison import MIN_SLICES, Outcome, exceeds, ratio, requests
-from specpilot.domain.policy import Guardrail, Policy
-from specpilot.domain.readings import Readings
+from specpilot.domain.comparison import (
+    Outcome,
+    exceeds,
+    level_of,
+    paired,
+    ratio,
+    requests,
+    rise,
+)
+from specpilot.domain.policy import Canary, Guardrail, Policy
+from specpilot.domain.readings import Reading, Readings, UnknownReason
+from specpilot.domain.sequential import FULL, MIN_SLICES, Looks
 from specpilot.domain.settings import OFF_NAME
+
+PROBE_LENGTH = 2
+"""Analysis times after which a probe that has not clearly won is lost."""
+
+KEPT = 2 * FULL
+"""Newest slices of a roll and its watch that are kept and judged."""
+
+
+def slice_length(canary: Canary) -> timedelta:
+    """Length of one slice of an analysis."""
+    return canary.analysis / FULL
+
+
+def looks(canary: Canary, kind: ChangeKind) -> Looks:
+    """How often an analysis may be looked at: as long as patience lasts."""
+    longest = math.ceil(canary.patience / slice_length(canary))
+    whole = FULL * PROBE_LENGTH if kind is ChangeKind.PROBE else FULL
+    return Looks(longest=max(longest, whole), whole=whole)
+
+
+def watch_looks(canary: Canary, lasting: timedelta) -> Looks:
+    """The same for a phase of that length in which the newest `KEPT` slices are judged.
+
+    Each look is one of many on another set of slices, so that all have the same error.
+    """
+    count = max(KEPT, math.ceil(lasting / slice_length(canary)))
+    return Looks(longest=count, whole=count)
 
 
 def undo(reason: ChangeReason, message: str, evidence: Sequence[Evidence] = ()) -> Transition:
@@ -22,42 +67,91 @@ def undo(reason: ChangeReason, message: str, evidence: Sequence[Evidence] = ()) 
     )
 
 
-def broken_guardrail(
-    guardrails: Sequence[Guardrail], change: FlagChange, canary: Readings
-) -> Transition | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What guardrails are judged on.
+
+    Attributes:
+        slices: Of the phase so far.
+        looks: How often one may look at them.
+        canary: Readings of the replicas that run the new setting, over the phase.
+        least: Requests that an arm must have finished before anything is claimed.
+        compared: Whether there is a control arm.
+    """
+
+    slices: Sequence[Slice]
+    looks: Looks
+    canary: Readings
+    least: int
+    compared: bool = True
+
+    @property
+    def sufficient(self) -> bool:
+        """Whether enough requests have finished to claim anything."""
+        on_canary, on_others = requests(self.slices)
+        return on_canary >= self.least and (not self.compared or on_others >= self.least)
+
+
+def broken_guardrail(guardrails: Sequence[Guardrail], trial: Trial) -> Transition | None:
     """Return the way back when a guardrail is broken beyond doubt, None otherwise."""
+    if not trial.sufficient:
+        return None
     for rail in guardrails:
-        if rail.max_increase is not None and change.slices:
-            estimate = ratio(change.slices, rail.signal)
-            if exceeds(estimate, 1 + rail.max_increase) is Outcome.YES:
-                return undo(
-                    ChangeReason.GUARDRAIL_BROKEN,
-                    f"{estimate}; allowed is an increase of {rail.max_increase:.0%}",
-                    arm_evidence(change),
-                )
-        reading = canary[rail.signal]
-        if reading.value is None:
-            continue
-        for bound, over in ((rail.max_value, True), (rail.min_value, False)):
-            if bound is None:
-                continue
-            # A quantile is known to within its bucket: only one wholly beyond the bound breaks it.
-            value = reading.value
-            if over and reading.low is not None:
-                value = reading.low
-            if not over and reading.low is not None:
-                value = reading.high if reading.high is not None else bound
-            if (value > bound) if over else (value < bound):
-                sign = ">" if over else "<"
-                return undo(
-                    ChangeReason.GUARDRAIL_BROKEN,
-                    f"{rail.signal} {value:.4g} {sign} {bound:.4g} on the canary",
-                    [Evidence.of(reading, comparison=sign, threshold=bound, arm="canary")],
-                )
+        broken = (_relative(rail, trial) if trial.compared else None) or _absolute(rail, trial)
+        if broken is not None:
+            return broken
     return None
 
 
-def enough(change: FlagChange, policy: Policy, canary: Readings) -> tuple[bool, str]:
+def _relative(rail: Guardrail, trial: Trial) -> Transition | None:
+    words = ""
+    if rail.max_increase is not None:
+        found = ratio(trial.slices, rail.signal, trial.looks)
+        if exceeds(found, 1 + rail.max_increase) is Outcome.YES:
+            words = f"{found}; allowed is an increase of {rail.max_increase:.0%}"
+    if rail.max_rise is not None and not words:
+        risen = rise(trial.slices, rail.signal, trial.looks)
+        if exceeds(risen, rail.max_rise) is Outcome.YES:
+            words = f"{risen}; allowed is {rail.max_rise:g} more than the others"
+    if not words:
+        return None
+    return undo(ChangeReason.GUARDRAIL_BROKEN, words, arm_evidence(trial.slices, (rail.signal,)))
+
+
+def _absolute(rail: Guardrail, trial: Trial) -> Transition | None:
+    """A bound breaks when the whole window is beyond it and the slices say that it was no accident.
+
+    The window alone may be one bad minute, slices alone know nothing of a quantile's bucket.
+    """
+    reading = trial.canary[rail.signal]
+    seen, mean = level_of(trial.slices, rail.signal, trial.looks)
+    if reading.value is None or seen < MIN_SLICES:
+        return None
+    for bound, over in ((rail.max_value, True), (rail.min_value, False)):
+        if bound is None or not _beyond(reading, bound, over=over):
+            continue
+        if (mean.low > bound) if over else (mean.high < bound):
+            sign = ">" if over else "<"
+            return undo(
+                ChangeReason.GUARDRAIL_BROKEN,
+                f"{rail.signal} {reading.value:.4g} {sign} {bound:.4g} on the canary "
+                f"({mean.low:.4g} to {mean.high:.4g} in {seen} slices)",
+                [Evidence.of(reading, comparison=sign, threshold=bound, arm="canary")],
+            )
+    return None
+
+
+def _beyond(reading: Reading, bound: float, *, over: bool) -> bool:
+    """Whether a reading is beyond a bound, with the whole bucket of a quantile."""
+    assert reading.value is not None
+    if reading.low is None:
+        return reading.value > bound if over else reading.value < bound
+    if over:
+        return reading.low > bound
+    return reading.high is not None and reading.high < bound
+
+
+def enough(change: FlagChange, policy: Policy, trial: Trial) -> tuple[bool, str]:
     """Return whether the analysis can say anything, with words on what is missing.
 
     A guardrail that could not be judged has not held: it is waited for like everything else.
@@ -73,36 +167,77 @@ def enough(change: FlagChange, policy: Policy, canary: Readings) -> tuple[bool, 
     if speculates and drafts < policy.canary.min_drafts:
         missing.append(f"{drafts:.0f} of {policy.canary.min_drafts} drafts")
     for rail in policy.guardrails:
-        paired = ratio(change.slices, rail.signal).slices
-        if rail.max_increase is not None and paired < MIN_SLICES:
-            missing.append(f"{rail.signal}: {paired} of {MIN_SLICES} slices have both arms")
-        bounded = rail.max_value is not None or rail.min_value is not None
-        if bounded and not canary[rail.signal].known:
-            missing.append(f"{rail.signal} is Unknown ({canary[rail.signal].reason})")
+        missing += _unjudged(rail, trial)
     return not missing, "; ".join(missing)
 
 
-def summary(change: FlagChange) -> str:
+def _unjudged(rail: Guardrail, trial: Trial) -> list[str]:
+    """What is missing to say that a guardrail has held."""
+    reading = trial.canary[rail.signal]
+    unseen = UnknownReason.NOT_EXPORTED, UnknownReason.NO_DATA, UnknownReason.TOO_FEW_SAMPLES
+    if rail.where_exported and reading.reason in unseen:
+        return []
+    missing = []
+    relative = rail.max_increase is not None or rail.max_rise is not None
+    pairs = len(paired(trial.slices, rail.signal))
+    if rail.max_increase is not None:
+        pairs = ratio(trial.slices, rail.signal, trial.looks).slices
+    if relative and pairs < MIN_SLICES:
+        missing.append(f"{rail.signal}: {pairs} of {MIN_SLICES} slices have both arms")
+    if rail.bounded and not reading.known:
+        missing.append(f"{rail.signal} is Unknown ({reading.reason})")
+    return missing
+
+
+def doubtful(guardrails: Sequence[Guardrail], trial: Trial) -> str:
+    """The guardrail whose estimate is beyond its bound without its being clear, in words, or "".
+
+    What looks broken is not rolled out for want of proof.
+    """
+    for rail in guardrails:
+        if rail.max_increase is not None:
+            found = ratio(trial.slices, rail.signal, trial.looks)
+            if found.slices and found.mean > 1 + rail.max_increase:
+                return f"{found}; allowed is an increase of {rail.max_increase:.0%}"
+        if rail.max_rise is not None:
+            risen = rise(trial.slices, rail.signal, trial.looks)
+            if risen.slices and risen.mean > rail.max_rise:
+                return f"{risen}; allowed is {rail.max_rise:g} more than the others"
+        reading = trial.canary[rail.signal]
+        for bound, over in ((rail.max_value, True), (rail.min_value, False)):
+            if bound is not None and reading.known and _beyond(reading, bound, over=over):
+                sign = ">" if over else "<"
+                return f"{rail.signal} {reading.value:.4g} {sign} {bound:.4g} on the canary"
+    return ""
+
+
+def summary(change: FlagChange, policy: Policy) -> str:
     """Return the comparison so far in words."""
-    return str(ratio(change.slices, "tpot_mean"))
+    return str(ratio(change.slices, "tpot_mean", looks(policy.canary, change.kind)))
 
 
-def arm_evidence(change: FlagChange) -> tuple[Evidence, ...]:
+COMPARED = ("tpot_mean", "tokens_per_second_per_request")
+"""Signals that go into the record of every analysis."""
+
+
+def arm_evidence(
+    slices: Sequence[Slice], signals: Sequence[str] = COMPARED
+) -> tuple[Evidence, ...]:
     """Return the mean of each compared signal per arm, over the slices that know both."""
     found: list[Evidence] = []
-    for signal in ("tpot_mean", "tokens_per_second_per_request"):
-        paired = [s for s in change.slices if signal in s.canary and signal in s.control]
-        if not paired:
+    for signal in dict.fromkeys((*signals, *COMPARED)):
+        known = [s for s in slices if signal in s.canary and signal in s.control]
+        if not known:
             continue
         for arm in ("canary", "control"):
-            values = [getattr(s, arm)[signal] for s in paired]
+            values = [getattr(s, arm)[signal] for s in known]
             found.append(
                 Evidence(
                     signal=signal,
                     value=sum(values) / len(values),
-                    at=paired[-1].end,
+                    at=known[-1].end,
                     count=len(values),
-                    window_s=(paired[-1].end - paired[0].start).total_seconds(),
+                    window_s=(known[-1].end - known[0].start).total_seconds(),
                     arm=arm,
                 )
             )

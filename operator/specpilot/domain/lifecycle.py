@@ -17,8 +17,20 @@ from specpilot.domain.changes import (
     Transition,
 )
 from specpilot.domain.comparison import Outcome, beats
-from specpilot.domain.judging import arm_evidence, broken_guardrail, enough, summary, undo
-from specpilot.domain.policy import Guardrail, Mode, Policy
+from specpilot.domain.judging import (
+    PROBE_LENGTH,
+    Trial,
+    arm_evidence,
+    broken_guardrail,
+    doubtful,
+    enough,
+    looks,
+    summary,
+    undo,
+    watch_looks,
+)
+from specpilot.domain.policy import Mode, Policy
+from specpilot.domain.readiness import flapping
 from specpilot.domain.readings import Readings
 from specpilot.domain.targets import Replica, TargetProblem, TargetState
 
@@ -143,12 +155,23 @@ def _interrupted(change: FlagChange, s: Situation) -> Transition | Wait | None:
             f"somebody replaced our setting {change.wanted.setting} by "
             f"{s.state.declared.setting} in mid-flip",
         )
+    return _broken(change, s)
+
+
+def _broken(change: FlagChange, s: Situation) -> Transition | None:
+    """The way back where a replica of the new setting breaks or does not stay ready."""
+    setting = change.wanted.setting
     failed = _failed(change, s.state)
     if failed is not None:
         return undo(
             ChangeReason.REPLICA_FAILED,
-            f"{failed.id} does not run with {change.wanted.setting}: {failed.failure}",
+            f"{failed.id} does not run with {setting}: {failed.failure}",
         )
+    canary = s.state.arm(change.wanted)
+    control = [r for r in s.state.live() if r.declared != change.wanted]
+    words = flapping(change.seen, canary=canary, control=control, now=s.now)
+    if words:
+        return undo(ChangeReason.REPLICA_FLAPS, f"with {setting} {words}")
     return None
 
 
@@ -194,66 +217,88 @@ def _canary(change: FlagChange, s: Situation) -> Transition | Wait:
 
 def _analysing(change: FlagChange, s: Situation) -> Transition | Wait:
     assert s.policy is not None
-    broken = broken_guardrail(s.policy.guardrails, change, s.canary)
+    canary = s.policy.canary
+    trial = Trial(
+        slices=change.slices,
+        looks=looks(canary, change.kind),
+        canary=s.canary,
+        least=canary.min_requests,
+    )
+    broken = broken_guardrail(s.policy.guardrails, trial)
     if broken is not None:
         return broken
     elapsed = s.now - change.phase_since
-    sufficient, short = enough(change, s.policy, s.canary)
+    sufficient, short = enough(change, s.policy, trial)
+    if sufficient:
+        short = doubtful(s.policy.guardrails, trial)
     if change.kind is ChangeKind.PROBE:
-        step = _probe(change, s.policy, elapsed, enough=sufficient)
+        step = _probe(change, s.policy, elapsed, enough=sufficient, doubt=short)
         if step is not None:
             return step
-    elif elapsed >= s.policy.canary.analysis and sufficient:
+    elif elapsed >= canary.analysis and sufficient and not short:
         return Transition(
             to=Phase.PROMOTING,
             reason=ChangeReason.ANALYSIS_PASSED,
-            message=f"no guardrail broke in {elapsed.total_seconds():.0f} s; {summary(change)}",
-            evidence=arm_evidence(change),
+            message=f"no guardrail broke in {elapsed.total_seconds():.0f} s; "
+            f"{summary(change, s.policy)}",
+            evidence=arm_evidence(change.slices),
         )
-    give_up = s.policy.canary.give_up or max(4 * s.policy.canary.analysis, timedelta(minutes=30))
-    if elapsed > give_up:
+    if elapsed > canary.patience:
         return undo(
             ChangeReason.PROBE_LOST
             if change.kind is ChangeKind.PROBE and sufficient
             else ChangeReason.INCONCLUSIVE,
             f"after {elapsed.total_seconds():.0f} s it is still not clear; "
-            f"{short or summary(change)}",
-            arm_evidence(change),
+            f"{short or summary(change, s.policy)}",
+            arm_evidence(change.slices),
         )
-    return Wait(message=f"comparing the canary with the others: {short or summary(change)}")
+    return Wait(
+        message=f"comparing the canary with the others: {short or summary(change, s.policy)}"
+    )
 
 
 def _probe(
-    change: FlagChange, policy: Policy, elapsed: timedelta, *, enough: bool
+    change: FlagChange, policy: Policy, elapsed: timedelta, *, enough: bool, doubt: str
 ) -> Transition | None:
-    """A probe is judged by winning, not by merely not failing; it ends early when clear."""
+    """A probe is judged by winning, not by merely not failing; it ends early when clear.
+
+    Args:
+        change: The probe.
+        policy: Its policy.
+        elapsed: Since the analysis began.
+        enough: Whether there is enough to judge it.
+        doubt: A guardrail that looks broken, "" when none does: such a probe does not win.
+    """
     if not enough:
         return None
     margin = policy.probe.margin if policy.probe is not None else 0.05
-    outcome, words = beats(change.slices, margin=margin)
-    if outcome is Outcome.YES:
+    outcome, words = beats(
+        change.slices, margin=margin, looks=looks(policy.canary, ChangeKind.PROBE)
+    )
+    if outcome is Outcome.YES and not doubt:
         return Transition(
             to=Phase.PROMOTING,
             reason=ChangeReason.PROBE_WON,
             message=f"the canary beats the others by more than {margin:.0%}: {words}",
-            evidence=arm_evidence(change),
+            evidence=arm_evidence(change.slices),
         )
     if outcome is Outcome.NO:
         return undo(
             ChangeReason.PROBE_LOST,
             f"the canary does not beat the others by {margin:.0%}: {words}",
-            arm_evidence(change),
+            arm_evidence(change.slices),
         )
-    if elapsed > 2 * policy.canary.analysis:
+    if elapsed > PROBE_LENGTH * policy.canary.analysis:
         return undo(
             ChangeReason.PROBE_LOST,
-            f"no clear win within {elapsed.total_seconds():.0f} s: {words}",
-            arm_evidence(change),
+            f"no clear win within {elapsed.total_seconds():.0f} s: {doubt or words}",
+            arm_evidence(change.slices),
         )
     return None
 
 
 def _promoting(change: FlagChange, s: Situation) -> Transition | Wait:
+    assert s.policy is not None
     if s.state.all_run(change.wanted):
         return Transition(
             to=Phase.WATCHING,
@@ -261,6 +306,9 @@ def _promoting(change: FlagChange, s: Situation) -> Transition | Wait:
             message=f"all {s.state.desired_replicas} replicas run {change.wanted.setting}",
         )
     limit = _ready_within(s) * max(s.state.desired_replicas, 1)
+    broken = _broken_bound(change, s.policy, s.canary, lasting=limit)
+    if broken is not None:
+        return broken
     if s.now - change.phase_since > limit:
         return undo(
             ChangeReason.READY_DEADLINE,
@@ -270,8 +318,22 @@ def _promoting(change: FlagChange, s: Situation) -> Transition | Wait:
     return Wait(message=f"{done} of {s.state.desired_replicas} replicas run the new setting")
 
 
+def _broken_bound(
+    change: FlagChange, policy: Policy, canary: Readings, *, lasting: timedelta
+) -> Transition | None:
+    """The way back where a bound breaks after the analysis; with whom to compare is no more."""
+    trial = Trial(
+        slices=change.watched,
+        looks=watch_looks(policy.canary, lasting),
+        canary=canary,
+        least=policy.canary.min_requests,
+        compared=False,
+    )
+    return broken_guardrail(policy.guardrails, trial)
+
+
 def _watching(change: FlagChange, s: Situation) -> Transition | Wait:
-    """Everything runs the new setting: keep an eye on it for as long as the analysis took."""
+    """Everything runs the new setting: keep an eye on it for as long as the policy says."""
     if s.state.problem is not None and s.state.problem.reason is TargetProblem.UNREACHABLE:
         return Wait(message=s.state.problem.message)
     gone = s.state.problem is not None and s.state.problem.reason is TargetProblem.NOT_FOUND
@@ -288,20 +350,11 @@ def _watching(change: FlagChange, s: Situation) -> Transition | Wait:
             reason=ChangeReason.SETTLED,
             message=f"{change.wanted.setting} runs everywhere; the policy no longer steers it",
         )
-    failed = _failed(change, s.state)
-    if failed is not None:
-        return undo(
-            ChangeReason.REPLICA_FAILED,
-            f"{failed.id} broke while being watched: {failed.failure}",
-        )
-    absolute = [
-        Guardrail(signal=g.signal, max_value=g.max_value, min_value=g.min_value)
-        for g in s.policy.guardrails
-    ]
-    broken = broken_guardrail(absolute, change, s.canary)
+    watch = s.policy.watch if s.policy.watch is not None else s.policy.canary.analysis
+    broken = _broken(change, s) or _broken_bound(change, s.policy, s.canary, lasting=watch)
     if broken is not None:
         return broken
-    until = change.phase_since + s.policy.canary.analysis
+    until = change.phase_since + watch
     if s.now >= until:
         return Transition(
             to=Phase.SUCCEEDED,

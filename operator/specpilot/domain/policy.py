@@ -60,14 +60,25 @@ class Guardrail:
     Attributes:
         signal: Name of the signal, measured on the replicas that run the new setting.
         max_increase: Largest relative increase against the control arm (0.1 is 10 %).
+        max_rise: Largest increase against the control arm in the signal's unit, for what is often
+            0 and has no ratio (an error rate: 0.02 is two in a hundred more).
         max_value: Largest value, in the signal's unit.
         min_value: Smallest value, in the signal's unit.
+        where_exported: It does not stand in the way where no engine exports the signal; for
+            guardrails that nobody asked for.
     """
 
     signal: str
     max_increase: float | None = None
+    max_rise: float | None = None
     max_value: float | None = None
     min_value: float | None = None
+    where_exported: bool = False
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it has a bound of its own, apart from the control arm."""
+        return self.max_value is not None or self.min_value is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +114,11 @@ class Canary:
     min_requests: int = 20
     ready_within: timedelta | None = None
     give_up: timedelta | None = None
+
+    @property
+    def patience(self) -> timedelta:
+        """Longest analysis, stated or by default."""
+        return self.give_up or max(4 * self.analysis, timedelta(minutes=30))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +168,12 @@ class AlertRoute:
     events: frozenset[Event] = frozenset()
 
 
-DEFAULT_GUARDRAILS = (Guardrail(signal="tpot_mean", max_increase=0.10),)
-"""Used when a policy names none: a flip that makes tokens slower than the control arm is undone."""
+DEFAULT_GUARDRAILS = (
+    Guardrail(signal="tpot_mean", max_increase=0.10),
+    Guardrail(signal="error_rate", max_rise=0.02, where_exported=True),
+)
+"""Used when a policy names none: a flip that makes tokens slower than the control arm, or refuses
+more requests (`min_p` and `logit_bias` turn 400 with speculation), is undone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +195,8 @@ class Policy:
         warm_up: Time after a replica became ready in which its numbers are not used.
         remember_for: How long a measured cost of a setting is used.
         cost_ratios: Costs stated by the user, by setting.
+        watch: How long a change is watched after it was rolled out, and undone when a bound breaks;
+            None is as long as the analysis.
         allow_downtime: Whether a lone replica may be replaced without a second one beside it.
     """
 
@@ -193,6 +215,7 @@ class Policy:
     remember_for: timedelta = timedelta(days=7)
     cost_ratios: Mapping[str, tuple[CostPoint, ...]] = field(default_factory=dict)
     canary: Canary = Canary()
+    watch: timedelta | None = None
     allow_downtime: bool = False
     guardrails: tuple[Guardrail, ...] = DEFAULT_GUARDRAILS
     probe: Probe | None = Probe()

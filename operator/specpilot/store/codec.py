@@ -20,6 +20,7 @@ from specpilot.domain.changes import (
 )
 from specpilot.domain.memory import Pending, PolicyMemory
 from specpilot.domain.policy import PolicyRef
+from specpilot.domain.readiness import Seen
 from specpilot.domain.settings import Declared
 from specpilot.domain.targets import TargetRef
 
@@ -136,6 +137,22 @@ def _slice(data: _Json) -> Slice:
     )
 
 
+def _seen_to_plain(seen: Seen) -> Plain:
+    return {
+        "ready_since": _instant(seen.ready_since),
+        "losses": seen.losses,
+        "away_since": _instant(seen.away_since),
+    }
+
+
+def _seen(data: _Json) -> Seen:
+    return Seen(
+        ready_since=_read_instant(data.get("ready_since")),
+        losses=data.get("losses", 0),
+        away_since=_read_instant(data.get("away_since")),
+    )
+
+
 def change_to_plain(change: FlagChange) -> Plain:
     """Encode a flag change; also what alerts and the API show of it."""
     return {
@@ -160,6 +177,8 @@ def change_to_plain(change: FlagChange) -> Plain:
         "base_template": change.base_template,
         "seen_applied": change.seen_applied,
         "slices": [_slice_to_plain(s) for s in change.slices],
+        "watched": [_slice_to_plain(s) for s in change.watched],
+        "seen": {instance: _seen_to_plain(seen) for instance, seen in change.seen.items()},
         "before": dict(change.before),
         "decided_by": change.decided_by,
         "undo_reason": None if change.undo_reason is None else str(change.undo_reason),
@@ -193,6 +212,8 @@ def change_from_plain(data: _Json) -> FlagChange:
         base_template=data.get("base_template", ""),
         seen_applied=data.get("seen_applied", False),
         slices=tuple(_slice(s) for s in data.get("slices", [])),
+        watched=tuple(_slice(s) for s in data.get("watched", [])),
+        seen={instance: _seen(seen) for instance, seen in data.get("seen", {}).items()},
         before=data.get("before", {}),
         decided_by=data.get("decided_by", ""),
         undo_reason=None if undo_reason is None else ChangeReason(undo_reason),

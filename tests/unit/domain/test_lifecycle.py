@@ -17,13 +17,15 @@ from specpilot.domain.changes import (
     FlagChange,
     IllegalTransitionError,
     Phase,
+    Slice,
     Transition,
     advance,
     intent,
 )
 from specpilot.domain.lifecycle import Answer, Decision, Situation, Wait, decide
 from specpilot.domain.policy import Guardrail, Mode, Policy
-from specpilot.domain.readings import Reading, Readings
+from specpilot.domain.readiness import Seen
+from specpilot.domain.readings import Reading, Readings, UnknownReason, unknown
 from specpilot.domain.settings import Declared
 from specpilot.domain.targets import Problem, TargetProblem, TargetState
 from tests.unit.domain.builders import NEW, OLD, at, change, policy, replica, slices, state
@@ -52,6 +54,28 @@ def probe(phase: Phase, **fields: Any) -> FlagChange:
 
 
 RAIL = policy(guardrails=(Guardrail(signal="e2e_p99", max_value=4.0),))
+P99 = Readings.of([Reading(signal="e2e_p99", value=6, low=5, high=10)])
+
+
+def bounded(*values: float, requests: float = 20) -> tuple[Slice, ...]:
+    """One slice per 99th percentile of the canary, beside arms that are equal in time per token."""
+    return tuple(
+        replace(part, canary={**part.canary, "e2e_p99": value})
+        for part, value in zip(slices(*[1.0] * len(values), requests=requests), values, strict=True)
+    )
+
+
+def refusing(*rates: float) -> tuple[Slice, ...]:
+    return tuple(
+        replace(
+            part,
+            canary={**part.canary, "error_rate": rate},
+            control={**part.control, "error_rate": 0.0},
+        )
+        for part, rate in zip(slices(*[0.95] * len(rates)), rates, strict=True)
+    )
+
+
 CASES = [
     # --- waiting for a person
     Case("approve mode waits", change(Phase.PENDING), policy=policy(mode=Mode.APPROVE)),
@@ -136,9 +160,41 @@ CASES = [
          want=(Phase.PROMOTING, ChangeReason.ANALYSIS_PASSED)),
     Case("noise does not break a guardrail",
          change(Phase.ANALYSING, slices=slices(2.0, 0.8, 1.5)), seconds=30),
-    Case("an absolute bound is broken", change(Phase.ANALYSING), policy=RAIL, seconds=30,
-         extra={"canary": Readings.of([Reading(signal="e2e_p99", value=6, low=5, high=10)])},
+    Case("an absolute bound is broken", change(Phase.ANALYSING, slices=bounded(6.0, 6.2, 6.1)),
+         policy=RAIL, seconds=30, extra={"canary": P99},
          want=(Phase.ROLLING_BACK, ChangeReason.GUARDRAIL_BROKEN)),
+    Case("one bad slice is no broken bound", change(Phase.ANALYSING, slices=bounded(9.0, 3.0, 3.1)),
+         policy=RAIL, seconds=30, extra={"canary": P99}),
+    Case("two slices are not enough for a bound", change(Phase.ANALYSING, slices=bounded(9.0, 9.1)),
+         policy=RAIL, seconds=30, extra={"canary": P99}),
+    Case("a bound needs a minimum of requests",
+         change(Phase.ANALYSING, slices=bounded(6.0, 6.2, 6.1, requests=1)),
+         policy=RAIL, seconds=30, extra={"canary": P99}),
+    Case("a bound that looks broken is not rolled out for want of proof",
+         change(Phase.ANALYSING, slices=bounded(4.2, 6.9, 4.1, 9.0)), policy=RAIL, seconds=90,
+         extra={"canary": P99}),
+    Case("slower than allowed as it looks, and not clearly so: not rolled out",
+         change(Phase.ANALYSING, slices=slices(1.0, 1.3, 1.2, 1.1)), seconds=90),
+    Case("refuses requests that the others take",
+         change(Phase.ANALYSING, slices=refusing(0.1, 0.11, 0.1, 0.12)), seconds=30,
+         want=(Phase.ROLLING_BACK, ChangeReason.GUARDRAIL_BROKEN)),
+    Case("an engine without an error rate is judged without",
+         change(Phase.ANALYSING, slices=slices(0.9, 0.91, 0.9)), seconds=60,
+         extra={"canary": Readings.of([unknown("error_rate", UnknownReason.NOT_EXPORTED)])},
+         want=(Phase.PROMOTING, ChangeReason.ANALYSIS_PASSED)),
+    Case("an error rate that could not be read has not held",
+         change(Phase.ANALYSING, slices=slices(0.9, 0.91, 0.9)), seconds=60,
+         extra={"canary": Readings.of([unknown("error_rate", UnknownReason.SOURCE_ERROR)])}),
+    Case("a canary that flaps, as the others do not", change(Phase.ANALYSING, seen={
+             "a-1": Seen(ready_since=at(4), losses=2)}),
+         want=(Phase.ROLLING_BACK, ChangeReason.REPLICA_FLAPS)),
+    Case("readiness lost once is waited for", change(Phase.ANALYSING, seen={
+             "a-1": Seen(ready_since=at(4), losses=1)})),
+    Case("... but not for long", change(Phase.ANALYSING, seen={
+             "a-1": Seen(ready_since=at(4), losses=1, away_since=at(5))}), seconds=130,
+         want=(Phase.ROLLING_BACK, ChangeReason.REPLICA_FLAPS)),
+    Case("all flap: it is the cluster", change(Phase.ANALYSING, seen={
+             "a-1": Seen(ready_since=at(4), losses=2), "b-1": Seen(ready_since=at(3), losses=1)})),
     Case("a quantile whose bucket straddles the bound does not break it",
          change(Phase.ANALYSING), policy=RAIL, seconds=30,
          extra={"canary": Readings.of([Reading(signal="e2e_p99", value=5, low=2.5, high=10)])}),
@@ -149,7 +205,7 @@ CASES = [
          state=state(OLD, replica("a", OLD), replica("b", NEW)), seconds=30,
          want=(Phase.PROMOTING, ChangeReason.PROBE_WON)),
     Case("not failing is not winning",
-         probe(Phase.ANALYSING, slices=slices(1.0, 1.01, 0.99, drafts=90)),
+         probe(Phase.ANALYSING, slices=slices(1.0, 1.01, 0.99, 1.0, 1.01, drafts=90)),
          state=state(OLD, replica("a", OLD), replica("b", NEW)), seconds=30,
          want=(Phase.ROLLING_BACK, ChangeReason.PROBE_LOST)),
     Case("a probe with too few drafts waits",
@@ -164,6 +220,17 @@ CASES = [
          state=state(NEW, A_NEW, replica("b", NEW, ready=False, restarts=1, failure="exit 1")),
          want=(Phase.ROLLING_BACK, ChangeReason.REPLICA_FAILED)),
     Case("watched long enough", change(Phase.WATCHING), state=state(NEW, A_NEW), seconds=60,
+         want=(Phase.SUCCEEDED, ChangeReason.SETTLED)),
+    Case("a bound that breaks while it is watched", change(Phase.WATCHING,
+             watched=bounded(6.0, 6.2, 6.1)), state=state(NEW, A_NEW), policy=RAIL, seconds=30,
+         extra={"canary": P99}, want=(Phase.ROLLING_BACK, ChangeReason.GUARDRAIL_BROKEN)),
+    Case("... or while it is rolled out", change(Phase.PROMOTING, watched=bounded(6.0, 6.2, 6.1)),
+         state=state(NEW, A_NEW, B_OLD), policy=RAIL, seconds=30,
+         extra={"canary": P99}, want=(Phase.ROLLING_BACK, ChangeReason.GUARDRAIL_BROKEN)),
+    Case("watched for as long as the policy says", change(Phase.WATCHING), state=state(NEW, A_NEW),
+         policy=policy(watch=timedelta(hours=2)), seconds=7000),
+    Case("... and not longer", change(Phase.WATCHING), state=state(NEW, A_NEW),
+         policy=policy(watch=timedelta(hours=2)), seconds=7200,
          want=(Phase.SUCCEEDED, ChangeReason.SETTLED)),
     Case("a user's edit while it is watched is theirs to make", change(Phase.WATCHING),
          state=state(NEW, A_NEW, user_template="t2"), seconds=10),
