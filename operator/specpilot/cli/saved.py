@@ -14,6 +14,7 @@ from pathlib import Path
 import typer
 
 from specpilot.telemetry.exposition import PROCESS_START, Key, Page
+from specpilot.telemetry.names import HTTP
 
 _SHOWN = 60
 _SAMPLE = re.compile(
@@ -112,7 +113,8 @@ def doubts(saved: Sequence[Saved]) -> list[str]:
 
 def _keys(saved: Saved) -> frozenset[Key]:
     gauges = {(name, "") for name in saved.page.gauges}
-    return frozenset(saved.page.values.keys() | gauges)
+    late = {(name, "") for name in HTTP}
+    return frozenset((saved.page.values.keys() | gauges) - late)
 
 
 def _one_process(one: Saved, other: Saved) -> bool:

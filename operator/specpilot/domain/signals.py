@@ -196,6 +196,16 @@ SIGNALS: dict[str, Signal] = {
             meaning="finished requests per second of all replicas together",
             source="increase of vllm:request_success",
         ),
+        Signal(
+            name="error_rate",
+            unit=Unit.RATIO,
+            meaning="share of calls (POST) that were answered with a status of 4xx or 5xx; min_p "
+            "and logit_bias are refused with 400 while speculation is on",
+            source='http_requests_total{method="POST"} of the API server, by status',
+            unknown_when="no call was answered in the window, or another server (Ray Serve) "
+            "stands in front of the engine",
+            lower_is_better=True,
+        ),
         *_latency(
             "tpot",
             "time per output token of a finished request",

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -17,6 +18,7 @@ from starlette.routing import Route
 from specpilot.sim.calls import Call, Refusal, read_call
 from specpilot.sim.exposition import CONTENT_TYPE
 from specpilot.sim.faults import Faults
+from specpilot.sim.httpcount import Counted
 from specpilot.sim.replica import Flight, Replica
 
 _WORD: Final = " tok"
@@ -89,7 +91,9 @@ def build_app(replica: Replica, *, on_crash: Callable[[int], None]) -> Starlette
         routes.append(Route("/server_info", server_info))
     if config.sim.control:
         routes += _control_routes(replica, on_crash=on_crash)
-    return Starlette(routes=routes)
+    paths = frozenset(route.path for route in routes)
+    counted = Middleware(Counted, count=replica.http, handlers=paths)
+    return Starlette(routes=routes, middleware=[counted])
 
 
 def _control_routes(replica: Replica, *, on_crash: Callable[[int], None]) -> list[Route]:

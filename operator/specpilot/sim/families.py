@@ -2,7 +2,8 @@
 
 Held to recordings of 0.8.5 (V0 engine), 0.10.2 and 0.32.0 by the tests; in between, a family's
 span comes from the metric names in the releases' sources. Families that no consumer of speculation
-reads (offloading connectors, tool parsers, ``http_*``, ``python_*``) are left out.
+reads (offloading connectors, tool parsers, ``python_*``) are left out; ``http_*`` is in
+`specpilot.sim.httpcount`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from specpilot.sim.calls import Call, Refusal
 from specpilot.sim.engine import Engine, engines
 from specpilot.sim.exposition import Exposition
 from specpilot.sim.faults import Faults, Hang, change
-from specpilot.sim.launch import LaunchConfig
+from specpilot.sim.httpcount import HttpCount
+from specpilot.sim.launch import Generation, LaunchConfig
 from specpilot.sim.requests import Output, Request
 
 _CATCH_UP_SECONDS: Final = 0.25
@@ -89,6 +90,7 @@ class Replica:
         self.config: Final = config
         self.engines: Final = list(engines(config))
         self.exposition: Final = Exposition(config=config, created=wall_clock())
+        self.http: Final = HttpCount()
         self.draining = False
         self._clock: Final = clock
         self._wakers: Final = [asyncio.Event() for _ in self.engines]
@@ -180,7 +182,12 @@ class Replica:
 
     def metrics(self) -> str:
         """Return the text of ``/metrics``."""
-        return self.exposition.render(self.engines)
+        text = self.exposition.render(self.engines)
+        if self.config.generation is Generation.V0:
+            return text  # its page has none
+        one_process = self.config.api_server_count == 1
+        lines = self.http.lines(created=self.exposition.created if one_process else None)
+        return text + "".join(f"{line}\n" for line in lines)
 
     async def _run(self, engine: Engine, waker: asyncio.Event) -> None:
         scale = self.config.sim.time_scale

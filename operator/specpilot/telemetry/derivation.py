@@ -19,6 +19,7 @@ from specpilot.telemetry.histograms import merge, quantile
 from specpilot.telemetry.names import Counter, DeviceGauge, Family, Gauge
 from specpilot.telemetry.reads import (
     Read,
+    answered,
     checked,
     completion,
     counter,
@@ -272,6 +273,10 @@ class Derivation:
         if at_a_time <= 0:
             return self._too_few(signal, share, "no request was seen running in the window")
         return self._known(signal, rate / at_a_time, share)
+
+    def error_rate(self, signal: str) -> Reading:
+        """Calls answered with an error over all calls."""
+        return self.ratio(signal, answered, empty="no call was answered in the window")
 
     def requests_per_second(self, signal: str) -> Reading:
         """Requests of all replicas that finish in a second."""

@@ -61,6 +61,7 @@ def _recipes() -> dict[str, _Recipe]:
         "tokens_per_second_per_request": Derivation.tokens_per_second_per_request,
         "tokens_per_step": lambda d, s: d.ratio(s, steps, empty="no step ran in the window"),
         "requests_per_second": Derivation.requests_per_second,
+        "error_rate": Derivation.error_rate,
         "prefix_cache_hit_rate": lambda d, s: d.hit_rate(s, cache),
         "tpot_mean": Derivation.tpot_mean,
         **{f"{p}_mean": mean(f) for p, f in _LATENCIES.items() if f is not Family.TPOT},

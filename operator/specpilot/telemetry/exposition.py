@@ -21,12 +21,17 @@ from specpilot.telemetry.names import (
     COUNTER_NAMES,
     FAMILY_NAMES,
     GAUGE_NAMES,
+    HTTP,
+    HTTP_METHOD,
+    HTTP_SERIES,
     LEGACY_RATE,
     LEGACY_SPECULATION,
     POSITIONS,
     PREFIXES,
     QUANTILES,
+    Counter,
     Gauge,
+    http_failed,
 )
 
 Part: TypeAlias = str | float
@@ -129,7 +134,7 @@ def _canonical() -> Iterator[tuple[str, tuple[str, int]]]:
         for name, wires in table.items():
             for rank, wire in enumerate(wires):
                 yield wire, (name, rank)
-    for plain in (POSITIONS, LEGACY_RATE, PROCESS_START[0]):
+    for plain in (*HTTP, POSITIONS, LEGACY_RATE, PROCESS_START[0]):
         yield plain, (plain, 0)
 
 
@@ -146,7 +151,7 @@ def _any_of(names: Iterable[str]) -> bytes:
 
 _PREFIX = rb"(?:%b)" % _any_of(PREFIXES)
 _LINE = re.compile(
-    rb"^(?:(?P<start>process_start_time_seconds)|"
+    rb"^(?:(?P<start>process_start_time_seconds)|(?P<http>%b)|" % HTTP_SERIES.encode()
     + _PREFIX
     + rb"(?:(?P<counter>%b)(?:_total)?|(?P<gauge>%b)|(?P<family>%b)_(?P<part>sum|count)"
     rb"|(?P<bucketed>%b)_bucket|(?P<positions>%b)(?:_total)?))"
@@ -162,6 +167,8 @@ _LINE = re.compile(
 )
 _BOUND = re.compile(rb'(?:^|[,{ ])le="([^"]*)"')
 _POSITION = re.compile(rb'(?:^|[,{ ])position="(\d{1,3})"')
+_METHOD = re.compile(rb'(?:^|[,{ ])method="%b"' % HTTP_METHOD.encode())
+_STATUS = re.compile(rb'(?:^|[,{ ])status="([^"]*)"')
 _ENGINE = re.compile(rb"^" + _PREFIX, re.MULTILINE)
 _LEGACY = re.compile(
     rb"^" + _PREFIX + rb"(?:%b)(?:_total)?[ {]" % _any_of(LEGACY_SPECULATION), re.MULTILINE
@@ -185,6 +192,9 @@ def parse(page: bytes) -> Page:
         if len(met) == before:
             continue
         part: Part | None = ""
+        if found["http"]:
+            _count_call(tally, found["labels"] or b"", value)
+            continue
         if name := found["bucketed"]:
             part = _bound(found["labels"] or b"")
         elif name := found["family"]:
@@ -199,6 +209,19 @@ def parse(page: bytes) -> Page:
     return tally.page(
         engine=_ENGINE.search(page) is not None, legacy=_LEGACY.search(page) is not None
     )
+
+
+def _count_call(tally: Tally, labels: bytes, value: float) -> None:
+    """Count a line of HTTP requests in."""
+    if _METHOD.search(labels):
+        status = _STATUS.search(labels)
+        add_calls(tally, status[1].decode() if status else "", value)
+
+
+def add_calls(tally: Tally, status: str, value: float) -> None:
+    """Count calls that ended with a status in; where there are any, those that failed are known."""
+    tally.add(slot(Counter.HTTP_REQUESTS, ""), value)
+    tally.add(slot(Counter.HTTP_FAILED, ""), value if http_failed(status) else 0.0)
 
 
 def _bound(labels: bytes) -> float | None:

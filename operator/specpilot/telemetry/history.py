@@ -33,10 +33,12 @@ from specpilot.telemetry.looks import (
     restarted,
     served,
 )
-from specpilot.telemetry.names import LEGACY_RATE, Counter
+from specpilot.telemetry.names import HTTP, LEGACY_RATE, Counter
 from specpilot.telemetry.windows import ReplicaWindow, Speculation, failed_window, unusable
 
 _SPECULATES: Key = (Counter.DRAFTS, "")
+_LATE: frozenset[Key] = frozenset({PROCESS_START, *((counter, "") for counter in HTTP)})
+"""Numbers that an engine with requests behind it may show later than others, or not at all."""
 _FINE = 8
 """Samples lie closer together than an eighth of their age, or as they were taken, so the start of a
 window is exact to an eighth of its length. It halves the memory of a large fleet."""
@@ -192,7 +194,7 @@ class History:
         """
         for key in self._layout.keys[first:]:
             name = named(key)
-            if key in page.values and name not in fresh and key != PROCESS_START:
+            if key in page.values and name not in fresh and key not in _LATE:
                 self._bad.append(Bad(name, -_FOREVER, at, MISSING))
 
     def _mean(
@@ -244,7 +246,7 @@ class History:
             if fault is None and raw < then and not anew:
                 fault = FELL
             lost = busy and math.isnan(raws[place]) != math.isnan(after[place])
-            if fault is None and not anew and lost and key != PROCESS_START:
+            if fault is None and not anew and lost and key not in _LATE:
                 fault = MISSING
             if fault is not None:
                 self._bad.append(Bad(named(key), at, first.at, fault))

@@ -30,10 +30,28 @@ class Counter(StrEnum):
     ACCEPTED_TOKENS = "spec_decode_num_accepted_tokens"
     PREFIX_QUERIES = "prefix_cache_queries"
     PREFIX_HITS = "prefix_cache_hits"
+    HTTP_REQUESTS = "http_requests"
+    HTTP_FAILED = "http_requests_failed"
+
+
+HTTP = frozenset({Counter.HTTP_REQUESTS, Counter.HTTP_FAILED})
+"""Of the API server, not of the engine: made of `http_requests_total`, without the engine's prefix.
+They come with the first request that is answered, and say nothing about the engine before."""
+
+HTTP_SERIES = "http_requests_total"
+"""By handler, method and class of status (`2xx`), from prometheus-fastapi-instrumentator."""
+
+HTTP_METHOD = "POST"
+"""Calls that ask for work; what lists models or looks for files is none of the engine's traffic."""
+
+
+def http_failed(status: str) -> bool:
+    """Whether a status, or a class of them as the series has it, says that a call was refused."""
+    return status[:1] in {"4", "5"}
 
 
 COUNTER_NAMES: Mapping[Counter, tuple[str, ...]] = {
-    **{counter: (str(counter),) for counter in Counter},
+    **{counter: (str(counter),) for counter in Counter if counter not in HTTP},
     # Renamed in 0.9.2; later versions export both for a while, with the same numbers.
     Counter.PREFIX_QUERIES: ("prefix_cache_queries", "gpu_prefix_cache_queries"),
     Counter.PREFIX_HITS: ("prefix_cache_hits", "gpu_prefix_cache_hits"),

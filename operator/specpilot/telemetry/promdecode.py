@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from specpilot.domain.readings import UnknownReason
-from specpilot.telemetry.exposition import Key, Page, Part, Slot, Tally, slot
+from specpilot.telemetry.exposition import Key, Page, Part, Slot, Tally, add_calls, slot
 from specpilot.telemetry.names import LEGACY_SPECULATION, PREFIX, PREFIXES, Counter
 from specpilot.telemetry.promql import Labels, State, wire_of
 from specpilot.telemetry.windows import Fault
@@ -135,6 +135,9 @@ class Pods(dict[Where, Pod]):
                 value = float(element.value.number)
             except ValueError:
                 value = math.nan
+            if metric.status:
+                add_calls(entry[0].tally, metric.status, value)
+                continue
             if legacy:
                 entry[0].legacy = True
             elif slot is not None:
@@ -257,6 +260,7 @@ def _metric(namespace: str, pod: str) -> Any:
         "pod": pod,
         "le": "le",
         "position": "position",
+        "status": "status",
         "series": "series",
     }
     names = [(name, str, "") for name in fields]

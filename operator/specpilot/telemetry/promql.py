@@ -23,6 +23,9 @@ from specpilot.telemetry.names import (
     ENGINE_LABELS,
     FAMILY_NAMES,
     GAUGE_NAMES,
+    HTTP,
+    HTTP_METHOD,
+    HTTP_SERIES,
     LEGACY_RATE,
     LEGACY_SPECULATION,
     POSITIONS,
@@ -104,7 +107,10 @@ def _share(part: int, parts: int) -> str:
 
 
 def values(scope: Scope, wanted: Series) -> str:
-    """Counters, and sums and counts of histograms; the start time of the process they are of."""
+    """Counters, and sums and counts of histograms; the start time of the process they are of.
+
+    The calls of its HTTP server come by status, which no other series has.
+    """
     plain = [
         wire for name, wires in COUNTER_NAMES.items() if name in wanted.counters for wire in wires
     ]
@@ -124,7 +130,14 @@ def values(scope: Scope, wanted: Series) -> str:
     engine = f"{{{_series([_heartbeat()])},{where}}}"
     start = f"max {keep} ({PROCESS_START[0]}{{{where}}} and {same} {engine})"
     # `or` does not look at names: without a label of its own the start time would be left out.
-    return f"sum {keep} ({{{series},{where}}}) or {_labelled(start, PROCESS_START[0])}"
+    found = f"sum {keep} ({{{series},{where}}}) or {_labelled(start, PROCESS_START[0])}"
+    if not wanted.counters & HTTP:
+        return found
+    calls = (
+        f"sum by (__name__, status, {scope.labels.namespace}, {scope.labels.pod}) "
+        f'({HTTP_SERIES}{{method="{HTTP_METHOD}",{where}}} and {same} {engine})'
+    )
+    return f"{found} or {calls}"
 
 
 def buckets(scope: Scope, families: Iterable[Family]) -> str:

@@ -10,6 +10,8 @@ from typing import TypeAlias, TypeVar
 from specpilot.domain.readings import UnknownReason
 from specpilot.telemetry.growth import Growth
 from specpilot.telemetry.names import (
+    HTTP,
+    HTTP_SERIES,
     LEGACY_RATE,
     POSITIONS,
     PREFIX,
@@ -152,6 +154,21 @@ def steps(window: ReplicaWindow) -> tuple[float, float] | Fault:
         return tokens
     taken = histogram(Family.STEPS)(window)
     return taken if isinstance(taken, Fault) else (tokens, taken.count)
+
+
+def answered(window: ReplicaWindow) -> tuple[float, float] | Fault:
+    """Calls that were refused or failed, and all calls."""
+    for name in (*HTTP, Counter.REQUESTS):
+        if fault := window.faults.get(name):
+            return fault
+    calls = window.counters.get(Counter.HTTP_REQUESTS)
+    failed = window.counters.get(Counter.HTTP_FAILED)
+    if calls is not None and failed is not None:
+        return unusable(calls) or unusable(failed) or (failed, calls)
+    if window.counters.get(Counter.REQUESTS):
+        words = f"requests were answered, but the API server exports no {HTTP_SERIES} of them"
+        return Fault(reason=UnknownReason.NOT_EXPORTED, words=words)
+    return (0.0, 0.0)  # the series comes with the first answer
 
 
 def _not_exported(name: str) -> Fault:

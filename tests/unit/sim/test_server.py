@@ -14,6 +14,7 @@ import pytest
 
 from specpilot.sim.fleet import SimFleet
 from specpilot.sim.server import KILLED, SimServer
+from specpilot.telemetry.exposition import parse
 from tests.unit.sim.support import NGRAM, until, value
 
 FAST = ("--sim-profile", "demo", "--sim-time-scale", "0.1")
@@ -153,6 +154,29 @@ def test_refused_requests(body: dict[str, Any], status: int, says: str) -> None:
         answer = await complete(http, server, **body)
         assert answer.status_code == status
         assert says in answer.json()["error"]["message"]
+
+    in_fleet(test)
+
+
+def test_calls_are_counted_by_how_they_were_answered() -> None:
+    """As vLLM's server counts them: not its probes, and refused ones apart."""
+
+    async def test(fleet: SimFleet, http: httpx.AsyncClient) -> None:
+        server = await fleet.add(["serve", "m", "--speculative-config", NGRAM, *FAST])
+        assert "http_requests" not in (await http.get(f"{server.url}/metrics")).text
+        assert (await complete(http, server)).status_code == 200
+        assert (await complete(http, server, min_p=0.1)).status_code == 400
+        await http.get(f"{server.url}/v1/models")
+        await http.get(f"{server.url}/health")
+        text = (await http.get(f"{server.url}/metrics")).text
+        lines = [x for x in text.splitlines() if x.startswith("http_requests_total")]
+        call = 'handler="/v1/completions",method="POST"'
+        assert lines == [
+            f'http_requests_total{{{call},status="2xx"}} 1.0',
+            f'http_requests_total{{{call},status="4xx"}} 1.0',
+            'http_requests_total{handler="/v1/models",method="GET",status="2xx"} 1.0',
+        ]
+        assert parse(text.encode()).values["http_requests_failed", ""] == 1.0
 
     in_fleet(test)
 

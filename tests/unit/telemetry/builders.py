@@ -89,6 +89,8 @@ class Busy:
             Counter.ACCEPTED_TOKENS: 4000.0,
             Counter.PREFIX_QUERIES: 1000.0,
             Counter.PREFIX_HITS: 250.0,
+            Counter.HTTP_REQUESTS: 20.0,
+            Counter.HTTP_FAILED: 5.0,
         }
     )
     positions: dict[int, float] = field(

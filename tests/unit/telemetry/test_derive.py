@@ -79,6 +79,7 @@ KNOWN = [
     Known("throughput adds up over replicas", BOTH, "tokens_per_second", 110.0),
     Known("throughput over requests running", BOTH, "tokens_per_second_per_request", 110 / 6),
     Known("completions add up", BOTH, "requests_per_second", 100 / 60, count=100),
+    Known("refused calls over all calls", ONE, "error_rate", 0.25, count=20),
     Known("means are exact: sums over counts", BOTH, "tpot_mean", 9.2 / 100, count=100),
     Known("a position over all drafts", ONE, "acceptance_rate_pos_2", 0.4, count=2000),
     Known("tokens over steps", BOTH, "tokens_per_step", 2.2, count=3000),

@@ -16,9 +16,11 @@ from specpilot.telemetry.exposition import PROCESS_START, Key, parse
 from specpilot.telemetry.names import (
     COUNTER_NAMES,
     GAUGE_NAMES,
+    HTTP_SERIES,
     LEGACY_RATE,
     POSITIONS,
     QUANTILES,
+    Counter,
     Family,
 )
 from tests import recordings
@@ -61,7 +63,11 @@ def _reference(text: str) -> tuple[dict[Key, float], dict[str, float]]:
     gauges: dict[str, float] = {}
     for sample in (sample for family in families for sample in family.samples):
         name = sample.name.removeprefix("vllm:")
-        if sample.name == "process_start_time_seconds":
+        if sample.name == HTTP_SERIES and sample.labels["method"] == "POST":
+            failed = sample.labels["status"][0] in "45"
+            for counter, counts in ((Counter.HTTP_REQUESTS, True), (Counter.HTTP_FAILED, failed)):
+                values[counter, ""] = values.get((counter, ""), 0.0) + sample.value * counts
+        elif sample.name == "process_start_time_seconds":
             values[PROCESS_START] = sample.value
         elif name in GAUGES and not there & GAUGES[name].newer:
             gauges[GAUGES[name].name] = sample.value
@@ -72,6 +78,24 @@ def _reference(text: str) -> tuple[dict[Key, float], dict[str, float]]:
             family, part = PARTS[name]
             values[family, float(sample.labels["le"]) if part == "bucket" else part] = sample.value
     return values, gauges
+
+
+def test_calls_are_counted_by_how_they_ended() -> None:
+    """Lists of models and searches for files are no calls; each status has a line of its own."""
+    lines = [
+        ("/v1/completions", "POST", "2xx", 90),
+        ("/v1/chat/completions", "POST", "2xx", 6),
+        ("/v1/completions", "POST", "4xx", 3),
+        ("/v1/completions", "POST", "5xx", 1),
+        ("/v1/models", "GET", "2xx", 500),
+        ("none", "GET", "4xx", 70),
+    ]
+    text = "".join(
+        f'http_requests_total{{handler="{handler}",method="{method}",status="{status}"}} {count}\n'
+        for handler, method, status, count in lines
+    )
+    found = parse(text.encode()).values
+    assert found == {(Counter.HTTP_REQUESTS, ""): 100.0, (Counter.HTTP_FAILED, ""): 4.0}
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -42,7 +42,7 @@ LATENCIES = {
 }
 LENGTHS = {"prompt_length_mean", "generation_length_mean"}
 PER_REQUEST = "tokens_per_second_per_request"
-IDLE = LATENCIES | LENGTHS | {PER_REQUEST, "tokens_per_step", "prefix_cache_hit_rate"}
+IDLE = LATENCIES | LENGTHS | {PER_REQUEST, "tokens_per_step", "prefix_cache_hit_rate", "error_rate"}
 """What has no value while nothing is asked of a server."""
 
 EXPORTED = set(MEASURED) - GPU - {"replicas_ready"}
@@ -94,7 +94,7 @@ LOADS = [
         "V0: its own gauge is the rate; its counters add up running totals and are never used",
         "0.8.5-ngram-v0-*",
         {
-            NOT: GPU | TPOT_PERCENTILES | {"prefix_cache_hit_rate"},
+            NOT: GPU | TPOT_PERCENTILES | {"prefix_cache_hit_rate", "error_rate"},
             VAGUE: (SPECULATION - {"acceptance_rate"})
             | {"generated_tokens", "tokens_per_second", PER_REQUEST, "tokens_per_step"},
         },
@@ -104,7 +104,7 @@ LOADS = [
         "V0 before it has reported drafts: its gauge is NaN",
         "0.8.5-ngram-v0-repetitive-c[24]",
         {
-            NOT: GPU | TPOT_PERCENTILES | {"prefix_cache_hit_rate"},
+            NOT: GPU | TPOT_PERCENTILES | {"prefix_cache_hit_rate", "error_rate"},
             VAGUE: (SPECULATION - {"acceptance_rate"})
             | {"generated_tokens", "tokens_per_second", PER_REQUEST, "tokens_per_step"},
             NAN: {"acceptance_rate"},
@@ -305,6 +305,9 @@ def witness(page: bytes) -> Witness:
     for family in text_string_to_metric_families(page.decode()):
         for sample in family.samples:
             name = sample.name.removeprefix("vllm:")
+            if name == "http_requests_total" and sample.labels["method"] == "POST":
+                found.sums["calls"] += sample.value
+                found.sums["calls refused"] += sample.value * (sample.labels["status"] > "4")
             if name == sample.name:
                 continue
             if name.endswith("_bucket"):
@@ -365,6 +368,8 @@ def expected(pages: Sequence[tuple[float, bytes]]) -> dict[str, float]:
     }
     if want["batch_size"] > 0:
         want[PER_REQUEST] = want["tokens_per_second"] / want["batch_size"]
+    if (calls := grew("calls")) > 0:
+        want["error_rate"] = grew("calls refused") / calls
     if (steps := grew("iteration_tokens_total_count")) > 0:
         want["tokens_per_step"] = grew("generation_tokens_total") / steps
     if (queries := grew("prefix_cache_queries_total")) > 0:
