@@ -64,6 +64,14 @@ def operator(
     lease_duration: Annotated[
         float, typer.Option(envvar="SPECPILOT_LEASE_DURATION", help="Seconds.")
     ] = 30.0,
+    max_concurrent_changes: Annotated[
+        int,
+        typer.Option(
+            envvar="SPECPILOT_MAX_CONCURRENT_CHANGES",
+            min=0,
+            help="Changes in flight at a time, in all targets; 0 is any number.",
+        ),
+    ] = 0,
     bind: Annotated[
         str, typer.Option(envvar="SPECPILOT_BIND", help="Address of /healthz, /readyz, /metrics.")
     ] = "0.0.0.0",  # noqa: S104 - a pod is probed and scraped on its own address
@@ -102,6 +110,7 @@ def operator(
         gpu_matchers=gpu_matchers.strip(),
         interval_s=interval,
         scrape_interval_s=scrape_interval,
+        most_concurrent=max_concurrent_changes or None,
         lease_namespace=lease_namespace,
         lease_name=lease_name,
         terms=Terms(

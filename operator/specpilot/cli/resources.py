@@ -17,7 +17,7 @@ from specpilot.cli.tables import add_row
 from specpilot.controller.applying import apply_documents, dangling, delete_resource
 from specpilot.controller.local_registry import as_object
 from specpilot.controller.runner import SystemClock
-from specpilot.domain.lifecycle import Answer
+from specpilot.domain.situation import Answer
 from specpilot.resources import LOCAL_NAMESPACE, Document, Fault, ResourceError, load
 from specpilot.store import Resource, Store
 

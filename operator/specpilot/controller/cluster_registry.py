@@ -12,9 +12,9 @@ from specpilot.controller.writing import Worth, without_numbers
 from specpilot.domain.audit import AuditDraft
 from specpilot.domain.changes import FlagChange
 from specpilot.domain.evaluation import CompiledRuleSet, RuleSetError
-from specpilot.domain.lifecycle import Decision
 from specpilot.domain.policy import Policy, PolicyRef
 from specpilot.domain.ports import Clock
+from specpilot.domain.situation import Decision
 from specpilot.fleets.kubernetes import (
     FLAG_CHANGES,
     POLICIES,

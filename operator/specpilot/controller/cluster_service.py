@@ -31,6 +31,7 @@ from specpilot.fleets.kubernetes import (
     Watches,
     ask_engine,
 )
+from specpilot.fleets.kubernetes.gitops import patch
 from specpilot.store import Leadership, Store
 from specpilot.telemetry import AutoTelemetry, PrometheusTelemetry, ScrapeTelemetry
 from specpilot.telemetry.connection import PrometheusServer
@@ -55,6 +56,7 @@ class ClusterOptions:
         lease_namespace: Namespace of the lease.
         lease_name: Name of the lease; unique per installation.
         terms: Times of the lease.
+        most_concurrent: Changes in flight at a time, in all targets; None is any number.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -67,6 +69,7 @@ class ClusterOptions:
     lease_namespace: str = "default"
     lease_name: str = "specpilot"
     terms: Terms = field(default_factory=Terms)
+    most_concurrent: int | None = None
 
 
 class ClusterService:
@@ -184,6 +187,8 @@ class ClusterService:
                 registry=registry,
                 recorder=Recorder(store=store, clock=clock),
                 clock=clock,
+                most_concurrent=options.most_concurrent,
+                patch=patch,
             )
             channels = ClusterChannels(api=api, watches=self._watches, store=store, clock=clock)
 

@@ -5,17 +5,17 @@ grow with the number of policies.
 """
 
 import logging
-import secrets
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from specpilot.controller.gatekeeper import objection_to
 from specpilot.controller.parts import Parts
-from specpilot.controller.proposals import Wanted, proposal
+from specpilot.controller.proposals import Wanted, first_phase, new_id, proposal
 from specpilot.controller.registry import PolicyStatus
 from specpilot.controller.remembering import Remembering
 from specpilot.controller.rulebook import Found, Rulebook
 from specpilot.controller.status import (
+    clock_trouble,
     conditions,
     duplicate,
     on_time,
@@ -24,17 +24,18 @@ from specpilot.controller.status import (
     signals_lost,
     without_rules,
 )
+from specpilot.controller.superseding import no_longer
 from specpilot.controller.targets import active_setting, in_force, observe
 from specpilot.controller.wanted import tick_ask, wanted_signals
-from specpilot.domain.asking import asked_for
+from specpilot.domain import contests
 from specpilot.domain.changes import (
-    ChangeKind,
     ChangeReason,
     FlagChange,
     Phase,
     Transition,
 )
 from specpilot.domain.context import TargetFacts
+from specpilot.domain.economics import engine_of
 from specpilot.domain.evaluation import CompiledRuleSet, Evaluation, RuleSetError
 from specpilot.domain.gates import GateReason, Objection
 from specpilot.domain.memory import PolicyMemory
@@ -71,6 +72,8 @@ class Evaluator:
         self._registry = parts.registry
         self._recorder = parts.recorder
         self._clock = parts.clock
+        self._most = parts.most_concurrent
+        self._latest: datetime | None = None
         self._rulebook = Rulebook(parts.store)
         self._remembering = Remembering()
         self._late = ""
@@ -136,6 +139,7 @@ class Evaluator:
             except Exception:  # one policy's fault must not stop the others
                 log.exception("policy %s could not be evaluated", policy.ref)
         changed = {u: m for u, m in after.items() if memories.get(u) != m}
+        self._latest = max(now, self._latest or now)
         if changed or self._remembering.unwritten:
             with self._store.begin() as uow:
                 uow.memory.put_many(changed)
@@ -166,6 +170,8 @@ class Evaluator:
         active = active_setting(policy, declared, engine_version=state.engine_version)
         if in_flight is None:
             memory = remember_active(memory, active, now=now)
+            memory = contests.noticed(memory, declared, now=now)
+        memory = self._contested(policy, memory, now=now)
         readings = self._remembering.add(
             readings,
             policy=policy,
@@ -199,7 +205,9 @@ class Evaluator:
         if wanted is None:
             memory = replace(memory, advised="")
         if in_flight is not None:
-            in_flight = self._supersede(policy, in_flight, evaluation, memory, active=active)
+            in_flight = self._supersede(
+                policy, in_flight, evaluation, memory, active=active, state=state
+            )
         elif wanted is not None:
             objection, in_flight, memory = self._propose(
                 policy, state, readings, memory, wanted, now=now
@@ -233,24 +241,22 @@ class Evaluator:
         memory = replace(memory, signals_lost=since)
         if memory.signals_lost_alerted or now - since < SIGNALS_LOST_AFTER:
             return memory
-        with self._store.begin() as uow:
-            for route in policy.alerts:
-                if route.events and Event.SIGNALS_LOST not in route.events:
-                    continue
-                uow.outbox.enqueue(
-                    dedupe_key=f"{policy.ref.uid}/{since.isoformat()}/lost/{route.channel}",
-                    channel=f"{policy.ref.namespace}/{route.channel}",
-                    event=str(Event.SIGNALS_LOST),
-                    payload={
-                        "event": str(Event.SIGNALS_LOST),
-                        "policy": str(policy.ref),
-                        "target": str(policy.target),
-                        "message": evaluation.words(),
-                        "at": now.isoformat(),
-                    },
-                    at=now,
-                )
+        self._recorder.alert(
+            policy, Event.SIGNALS_LOST, key=f"{since.isoformat()}/lost", message=evaluation.words()
+        )
         return replace(memory, signals_lost_alerted=True)
+
+    def _contested(self, policy: Policy, memory: PolicyMemory, *, now: datetime) -> PolicyMemory:
+        """Stop, and alert once, where our value is undone again and again."""
+        weighed = contests.weighed(memory, policy, now=now)
+        if weighed.contested is not None and memory.contested is None:
+            self._recorder.alert(
+                policy,
+                Event.CONTESTED,
+                key=f"{now.isoformat()}/contested",
+                message=contests.words(weighed, policy),
+            )
+        return weighed
 
     def _supersede(
         self,
@@ -260,20 +266,21 @@ class Evaluator:
         memory: PolicyMemory,
         *,
         active: Setting,
+        state: TargetState,
     ) -> FlagChange | None:
-        """Withdraw a proposal that waits for approval when the rules now ask for another one."""
-        winner = evaluation.winner
-        if change.phase is not Phase.PENDING or winner is None:
+        """Withdraw a proposal that waits when it is no longer what would be proposed.
+
+        An approval is one of what was shown: with another setting, another config under the same
+        name, or a rule that has become false, it starts afresh.
+        """
+        if change.phase is not Phase.PENDING:
             return change
-        asked = asked_for(winner.setting, policy=policy, memory=memory, active=active)
-        if asked is not None and asked.name == change.wanted.setting:
-            return change
-        name = asked.name if asked is not None else winner.setting
-        step = Transition(
-            to=Phase.ABORTED,
-            reason=ChangeReason.SUPERSEDED,
-            message=f"the rules now ask for {name}: {winner.why}",
+        why = no_longer(
+            change, policy=policy, evaluation=evaluation, memory=memory, active=active, state=state
         )
+        if not why:
+            return change
+        step = Transition(to=Phase.ABORTED, reason=ChangeReason.SUPERSEDED, message=why)
         self._registry.publish_change(self._recorder.step(change, step, policy), waiting_for="")
         return None
 
@@ -289,15 +296,22 @@ class Evaluator:
     ) -> tuple[Objection | None, FlagChange | None, PolicyMemory]:
         rendered = render(wanted.setting, version=state.engine_version)
         objection = objection_to(
-            wanted.setting, wanted.kind, policy=policy, state=state, store=self._store, now=now
+            wanted.setting,
+            wanted.kind,
+            policy=policy,
+            state=state,
+            memory=memory,
+            store=self._store,
+            most=self._most,
+            now=now,
         )
         if objection is not None:
             return objection, None, memory
         advice = f"{wanted.rule}:{state.declared.setting}->{wanted.setting.name}"
         if policy.mode is Mode.ADVISORY and memory.advised == advice:
             return None, None, memory
-        change_id = _change_id(policy, now)
-        phase, reason = _first_phase(policy.mode, wanted.kind)
+        change_id = new_id(policy, now)
+        phase, reason = first_phase(policy.mode, wanted.kind)
         # With nobody left to compare with, the time before must stand in for the control arm.
         alone = state.desired_replicas <= policy.canary.replicas
         change = FlagChange(
@@ -318,6 +332,7 @@ class Evaluator:
             phase_since=now,
             ended_at=now if phase.ended else None,
             base_template=state.user_template,
+            engine=engine_of(state),
             before={n: r.value for n, r in readings.items() if r.value is not None}
             if alone
             else {},
@@ -334,6 +349,10 @@ class Evaluator:
         self._registry.publish_change(stored, waiting_for="")
         in_flight = None if stored.phase.ended else stored
         return None, in_flight, replace(memory, advised=advice)
+
+    def _clock_trouble(self, memory: PolicyMemory, in_flight: FlagChange | None) -> str:
+        began = in_flight.phase_since if in_flight else None
+        return clock_trouble(self._latest, memory.active_since, began, now=self._clock.now())
 
     def _publish(
         self,
@@ -369,7 +388,14 @@ class Evaluator:
                 rule=_deciding(version, evaluation),
                 rule_version=version.version,
                 conditions=(
-                    *conditions(policy, state, evaluation, in_flight, objection),
+                    *conditions(
+                        policy,
+                        state,
+                        evaluation,
+                        in_flight,
+                        objection,
+                        clock=self._clock_trouble(memory, in_flight),
+                    ),
                     on_time(self._late),
                 ),
             )
@@ -384,19 +410,3 @@ def _deciding(version: RuleSetVersion, evaluation: Evaluation | None) -> str:
 
 def _compiled(found: Found | RuleSetError) -> CompiledRuleSet | None:
     return None if isinstance(found, RuleSetError) else found[1]
-
-
-def _first_phase(mode: Mode, kind: ChangeKind) -> tuple[Phase, ChangeReason]:
-    asked = ChangeReason.PROBE_DUE if kind is ChangeKind.PROBE else ChangeReason.RULE_FIRED
-    match mode:
-        case Mode.AUTO:
-            return Phase.CANARY, asked
-        case Mode.APPROVE:
-            return Phase.PENDING, ChangeReason.APPROVAL_NEEDED
-        case _:
-            return Phase.ADVISED, asked
-
-
-def _change_id(policy: Policy, now: datetime) -> str:
-    """Sortable, unique, and short enough for a Kubernetes label."""
-    return f"{policy.ref.name[:40]}-{now:%Y%m%d%H%M%S}-{secrets.token_hex(2)}"

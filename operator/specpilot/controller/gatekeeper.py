@@ -3,8 +3,11 @@
 from datetime import datetime, timedelta
 
 from specpilot.controller.freeze import frozen
+from specpilot.controller.targets import active_setting
+from specpilot.domain import contests
 from specpilot.domain.changes import ChangeKind
 from specpilot.domain.gates import Objection, Proposal, check
+from specpilot.domain.memory import PolicyMemory
 from specpilot.domain.policy import Policy
 from specpilot.domain.settings import Setting
 from specpilot.domain.targets import TargetState
@@ -14,6 +17,9 @@ from specpilot.store import Store
 HISTORY = timedelta(days=2)
 """How far back ended changes matter to a gate."""
 
+OUTCOMES = 40
+"""Newest outcomes that matter however old they are: a failure is remembered for longer."""
+
 
 def objection_to(
     setting: Setting,
@@ -21,21 +27,46 @@ def objection_to(
     *,
     policy: Policy,
     state: TargetState,
+    memory: PolicyMemory,
     store: Store,
+    most: int | None,
     now: datetime,
 ) -> Objection | None:
-    """Return the first gate's No to switching a target to a setting now."""
+    """Return the first gate's No to switching a target to a setting now.
+
+    Args:
+        setting: What is proposed.
+        kind: Rule or probe.
+        policy: The policy.
+        state: The target.
+        memory: What is remembered of the policy.
+        store: The state of record.
+        most: Changes that may be in flight at a time in all targets; None is any number.
+        now: The time.
+    """
     with store.read() as uow:
-        history = uow.changes.ended_since(policy.target, since=now - HISTORY)
+        recent = uow.changes.ended_since(policy.target, since=now - HISTORY)
+        older = uow.changes.outcomes(policy.target, limit=OUTCOMES)
+        open_changes = uow.changes.open() if most is not None else []
+    known = {change.id for change in recent}
+    rendered = render(setting, version=state.engine_version)
     return check(
         Proposal(
             policy=policy,
             state=state,
             setting=setting,
-            refused=render(setting, version=state.engine_version).refused,
+            active=active_setting(policy, state.declared, engine_version=state.engine_version),
+            config=rendered.config,
+            refused=rendered.refused,
             kind=kind,
-            history=history,
+            history=[*recent, *(change for change in older if change.id not in known)],
             frozen=frozen(policy, now=now),
+            contested=contests.words(memory, policy),
+            elsewhere=sum(
+                change.phase.touches_replicas and change.target.key != policy.target.key
+                for change in open_changes
+            ),
+            most=most,
             now=now,
         )
     )

@@ -9,9 +9,9 @@ from specpilot.controller.channels import channel
 from specpilot.controller.registry import Condition, PolicyStatus
 from specpilot.controller.status_object import status_object
 from specpilot.domain.changes import FlagChange
-from specpilot.domain.lifecycle import Answer, Decision
 from specpilot.domain.policy import Policy, PolicyRef
 from specpilot.domain.ports import Clock
+from specpilot.domain.situation import Answer, Decision
 from specpilot.resources import (
     API_VERSION,
     ResourceError,

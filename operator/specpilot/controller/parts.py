@@ -1,11 +1,19 @@
 """What the evaluator and the reconciler work with; one set for a cluster, one for a machine."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from specpilot.controller.recorder import Recorder
 from specpilot.controller.registry import Registry
 from specpilot.domain.ports import Clock, Fleet, Telemetry
+from specpilot.domain.settings import Declared
+from specpilot.domain.targets import TargetRef
 from specpilot.store import Store
+
+
+def plain_patch(target: TargetRef, wanted: Declared) -> str:
+    """What to apply, in words: where a fleet has no patches of its own."""
+    return f"{target}: speculative config {wanted.config or 'none (off)'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +27,8 @@ class Parts:
         registry: Where policies come from and answers go.
         recorder: The only writer of flag changes.
         clock: The time.
+        patch: Says what the owner of a target has to apply, in mode Propose.
+        most_concurrent: Changes that may be in flight at a time in all targets; None is any number.
     """
 
     store: Store
@@ -27,3 +37,5 @@ class Parts:
     registry: Registry
     recorder: Recorder
     clock: Clock
+    most_concurrent: int | None = None
+    patch: Callable[[TargetRef, Declared], str] = plain_patch

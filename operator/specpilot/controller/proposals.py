@@ -1,13 +1,14 @@
 """From an evaluation to at most one proposal: what a rule asks for, else a probe that is due."""
 
+import secrets
 from dataclasses import dataclass
 from datetime import datetime
 
 from specpilot.domain.asking import asked_for
-from specpilot.domain.changes import ChangeKind, Evidence, RuleRef
+from specpilot.domain.changes import ChangeKind, ChangeReason, Evidence, Phase, RuleRef
 from specpilot.domain.evaluation import Evaluation
 from specpilot.domain.memory import PolicyMemory
-from specpilot.domain.policy import Policy
+from specpilot.domain.policy import Mode, Policy
 from specpilot.domain.probing import candidate, contradicted, due_at
 from specpilot.domain.readings import Readings
 from specpilot.domain.rules import RuleSetVersion
@@ -63,3 +64,22 @@ def proposal(
             f"in a row: try {trial.name} on one replica"
         ),
     )
+
+
+def first_phase(mode: Mode, kind: ChangeKind) -> tuple[Phase, ChangeReason]:
+    """Where a change begins in a mode, and why."""
+    asked = ChangeReason.PROBE_DUE if kind is ChangeKind.PROBE else ChangeReason.RULE_FIRED
+    match mode:
+        case Mode.AUTO:
+            return Phase.CANARY, asked
+        case Mode.APPROVE:
+            return Phase.PENDING, ChangeReason.APPROVAL_NEEDED
+        case Mode.PROPOSE:
+            return Phase.PENDING, ChangeReason.PROPOSED
+        case _:
+            return Phase.ADVISED, asked
+
+
+def new_id(policy: Policy, now: datetime) -> str:
+    """Sortable, unique, and short enough for a Kubernetes label."""
+    return f"{policy.ref.name[:40]}-{now:%Y%m%d%H%M%S}-{secrets.token_hex(2)}"

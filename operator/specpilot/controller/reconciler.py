@@ -22,14 +22,16 @@ from specpilot.domain.changes import (
     Transition,
     intent,
 )
-from specpilot.domain.economics import Measurement, measure
+from specpilot.domain.economics import Measurement, engine_of, measure
 from specpilot.domain.judging import KEPT
-from specpilot.domain.lifecycle import Situation, Wait, decide
+from specpilot.domain.lifecycle import decide
 from specpilot.domain.policy import Canary, Policy
 from specpilot.domain.ports import Ask, FleetError
 from specpilot.domain.readiness import look
 from specpilot.domain.readings import Readings
+from specpilot.domain.situation import Situation, Wait
 from specpilot.domain.targets import TargetProblem, TargetState
+from specpilot.engines import render
 from specpilot.store import ConcurrentUpdateError, StoreError
 
 log = logging.getLogger(__name__)
@@ -52,6 +54,8 @@ class Reconciler:
         self._registry = parts.registry
         self._recorder = parts.recorder
         self._clock = parts.clock
+        self._most = parts.most_concurrent
+        self._patch = parts.patch
         self._caught_up = False
 
     def run(self, *, between: Callable[[], object] = lambda: None) -> int:
@@ -184,6 +188,8 @@ class Reconciler:
             canary=canary,
             decision=self._registry.decision(change) if pending else None,
             objection=self._objection(change, policy, state) if pending and policy else "",
+            rule_author=self._author(change) if pending else "",
+            patch=self._patch(change.target, change.wanted) if pending else "",
             now=now,
         )
 
@@ -192,15 +198,34 @@ class Reconciler:
         setting = policy.settings.get(change.wanted.setting)
         if setting is None:
             return f"spec.settings has no {change.wanted.setting} any more"
+        rendered = render(setting, version=state.engine_version)
+        if not rendered.refused and rendered.config != change.wanted.config:
+            return f"spec.settings says something else of {setting.name} than what was proposed"
+        with self._store.read() as uow:
+            memory = uow.memory.get(change.policy.uid)
         objection = objection_to(
             setting,
             change.kind,
             policy=policy,
             state=state,
+            memory=memory,
             store=self._store,
+            most=self._most,
             now=self._clock.now(),
         )
         return objection.message if objection is not None else ""
+
+    def _author(self, change: FlagChange) -> str:
+        """Who wrote the rules that ask for a change."""
+        if not change.rule.rule_set:
+            return ""
+        with self._store.read() as uow:
+            version = uow.rules.get(
+                namespace=change.policy.namespace,
+                name=change.rule.rule_set,
+                version=change.rule.version,
+            )
+        return version.author if version is not None else ""
 
     def _step(
         self, change: FlagChange, step: Transition, policy: Policy | None, state: TargetState
@@ -208,7 +233,11 @@ class Reconciler:
         fields: dict[str, object] = {}
         if change.phase is Phase.PENDING and step.to is Phase.CANARY:
             # The user may have edited the workload while the proposal waited.
-            fields = {"origin": state.declared, "base_template": state.user_template}
+            fields = {
+                "origin": state.declared,
+                "base_template": state.user_template,
+                "engine": engine_of(state),
+            }
         if change.phase is Phase.PENDING and step.reason in _DECIDED:
             fields["decided_by"] = step.actor
         measured: Measurement | None = None

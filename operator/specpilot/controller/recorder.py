@@ -111,6 +111,35 @@ class Recorder:
         with self._store.begin() as uow:
             return uow.changes.put(replace(change, **fields))
 
+    def alert(self, policy: Policy, event: Event, *, key: str, message: str) -> None:
+        """Put an alert that belongs to no change into the outbox, for who asked for it.
+
+        Args:
+            policy: Whose routes.
+            event: What happened.
+            key: Names the occurrence; the same one is not sent twice.
+            message: In words.
+        """
+        routes = [r for r in policy.alerts if not r.events or event in r.events]
+        if not routes:
+            return
+        now = self._clock.now()
+        with self._store.begin() as uow:
+            for route in routes:
+                uow.outbox.enqueue(
+                    dedupe_key=f"{policy.ref.uid}/{key}/{route.channel}",
+                    channel=f"{policy.ref.namespace}/{route.channel}",
+                    event=str(event),
+                    payload={
+                        "event": str(event),
+                        "policy": str(policy.ref),
+                        "target": str(policy.target),
+                        "message": message,
+                        "at": now.isoformat(),
+                    },
+                    at=now,
+                )
+
     def _write(
         self,
         uow: UnitOfWork,

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Protocol
 
 from specpilot.domain.changes import FlagChange
-from specpilot.domain.lifecycle import Decision
 from specpilot.domain.policy import Policy, PolicyRef
 from specpilot.domain.readings import Reading
+from specpilot.domain.situation import Decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

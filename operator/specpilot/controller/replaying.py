@@ -190,7 +190,7 @@ class Replay:
         objection = None
         after = active
         if wanted is not None:
-            objection = self._objection(wanted, moment, history=history)
+            objection = self._objection(wanted, active, moment, history=history)
             if objection is None:
                 after = wanted.setting
                 history = (self._change(wanted, active, now=now), *history)
@@ -249,7 +249,7 @@ class Replay:
         return Readings({**readings.by_signal, cost.signal: cost})
 
     def _objection(
-        self, wanted: Wanted, moment: Moment, *, history: tuple[FlagChange, ...]
+        self, wanted: Wanted, active: Setting, moment: Moment, *, history: tuple[FlagChange, ...]
     ) -> Objection | None:
         refused = ""
         if moment.target.engine and not self._names_only:
@@ -259,6 +259,8 @@ class Replay:
                 policy=self._policy,
                 state=self._state(moment.target),
                 setting=wanted.setting,
+                active=active,
+                config="",
                 refused=refused,
                 kind=wanted.kind,
                 history=history,

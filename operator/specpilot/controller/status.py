@@ -1,5 +1,7 @@
 """The status of a policy in the words of Kubernetes conditions."""
 
+from datetime import datetime
+
 from specpilot.controller.registry import Condition, PolicyStatus, ReplicaCount
 from specpilot.domain.changes import FlagChange
 from specpilot.domain.evaluation import Evaluation
@@ -7,7 +9,8 @@ from specpilot.domain.gates import Objection
 from specpilot.domain.policy import Policy
 from specpilot.domain.settings import Setting
 from specpilot.domain.signals import SIGNALS
-from specpilot.domain.targets import Replica, TargetState
+from specpilot.domain.situation import CLOCK_ROOM
+from specpilot.domain.targets import Keeper, Replica, TargetState
 
 BLIND = "Blind"
 """The phase of a policy of which no rule can be judged."""
@@ -52,8 +55,19 @@ def conditions(
     evaluation: Evaluation | None,
     change: FlagChange | None,
     objection: Objection | None,
+    *,
+    clock: str = "",
 ) -> tuple[Condition, ...]:
-    """Return Ready and everything it is made of, so that `kubectl describe` explains itself."""
+    """Return Ready and everything it is made of, so that `kubectl describe` explains itself.
+
+    Args:
+        policy: The policy.
+        state: Its target.
+        evaluation: Of its rules, None when there was none.
+        change: The change in flight.
+        objection: The gate that holds a proposal.
+        clock: What is wrong with the clock, "" when nothing is.
+    """
     problem = state.problem
     failing = "; ".join(f"{r.id}: {r.failure}" for r in state.live() if r.failure)
     target = Condition(
@@ -81,7 +95,13 @@ def conditions(
         reason=str(objection.reason) if objection else "Free",
         message=objection.message if objection else "",
     )
-    broken = next((c for c in (target, metrics) if c.status is not True), None)
+    steady = Condition(
+        type="ClockSteady",
+        status=not clock,
+        reason="ClockSetBack" if clock else "Steady",
+        message=clock,
+    )
+    broken = next((c for c in (steady, target, metrics) if c.status is not True), None)
     ready = Condition(
         type="Ready",
         status=broken is None,
@@ -89,7 +109,33 @@ def conditions(
         message=broken.message if broken else failing or f"mode {policy.mode}",
     )
     rules = Condition(type="RulesValid", status=True, reason="Compiled")
-    return (ready, target, metrics, rules, progressing, held)
+    found = (ready, target, metrics, rules, steady, progressing, held)
+    return found if state.keeper is None else (*found, kept_elsewhere(state.keeper))
+
+
+def kept_elsewhere(keeper: Keeper) -> Condition:
+    """Who applies the workload, and what makes them leave our fields."""
+    return Condition(
+        type="GitOps",
+        status=True,
+        reason=keeper.tool.replace(" ", ""),
+        message=f"{keeper.tool} applies this workload ({keeper.name}); so that it leaves our "
+        f"annotations:\n{keeper.snippet}",
+    )
+
+
+def clock_trouble(*stamps: datetime | None, now: datetime) -> str:
+    """Say when the clock stands behind what was written under it; "" when it does not.
+
+    What was measured after the present cannot be placed, so readings stay Unknown until then.
+    """
+    latest = max((at for at in stamps if at is not None), default=now)
+    if latest - now <= CLOCK_ROOM:
+        return ""
+    return (
+        f"the clock was set back: it was {latest:%Y-%m-%d %H:%M:%S} UTC before; nothing is decided "
+        "on numbers and times until it has caught up"
+    )
 
 
 def on_time(late: str) -> Condition:

@@ -3,7 +3,7 @@ r"""A flag change and its life cycle.
     Advised                       (mode Advisory: the record of what would have been done)
     Pending -> Canary -> Analysing -> Promoting -> Watching -> Succeeded
        |          \________\___________\___________\-> RollingBack -> RolledBack | Aborted
-       \-> Rejected | Expired
+       \-> Rejected | Expired | Succeeded (mode Propose: the owner of the workload applied it)
 
 What must be *done* follows from the phase alone (`intent`), what must be *decided* follows from
 the phase and from what is observed (`specpilot.domain.lifecycle`). So a process that dies between
@@ -64,7 +64,9 @@ _IN_FLIGHT = frozenset(
 )
 
 TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
-    Phase.PENDING: frozenset({Phase.CANARY, Phase.REJECTED, Phase.EXPIRED, Phase.ABORTED}),
+    Phase.PENDING: frozenset(
+        {Phase.CANARY, Phase.REJECTED, Phase.EXPIRED, Phase.ABORTED, Phase.SUCCEEDED}
+    ),
     Phase.CANARY: frozenset({Phase.ANALYSING, Phase.ROLLING_BACK}),
     Phase.ANALYSING: frozenset({Phase.PROMOTING, Phase.ROLLING_BACK}),
     Phase.PROMOTING: frozenset({Phase.WATCHING, Phase.ROLLING_BACK}),
@@ -87,6 +89,8 @@ class ChangeReason(StrEnum):
     RULE_FIRED = "RuleFired"
     PROBE_DUE = "ProbeDue"
     APPROVAL_NEEDED = "ApprovalNeeded"
+    PROPOSED = "Proposed"
+    APPLIED_BY_OWNER = "AppliedByOwner"
     APPROVED = "Approved"
     REJECTED = "Rejected"
     EXPIRED = "Expired"
@@ -233,6 +237,7 @@ class FlagChange:
             watched.
         seen: What was seen of each replica's readiness since the analysis began, by instance.
         before: Readings of the target before the change, where no control arm will be left.
+        engine: What the engine was (`economics.engine_of`); a failure says nothing of another one.
         decided_by: Who approved or rejected it.
         undo_reason: Why it is being rolled back.
         step: Counts transitions; names the audit record of each.
@@ -259,6 +264,7 @@ class FlagChange:
     watched: tuple[Slice, ...] = ()
     seen: Mapping[str, Seen] = field(default_factory=dict)
     before: Mapping[str, float] = field(default_factory=dict)
+    engine: str = ""
     decided_by: str = ""
     undo_reason: ChangeReason | None = None
     step: int = 0

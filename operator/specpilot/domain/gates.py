@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from specpilot.domain.changes import ChangeKind, FlagChange, Phase
+from specpilot.domain.economics import engine_of
 from specpilot.domain.policy import Mode, Policy
 from specpilot.domain.settings import Setting
 from specpilot.domain.targets import TargetState
@@ -22,10 +23,14 @@ class GateReason(StrEnum):
     TARGET_PROBLEM = "TargetProblem"
     CHANGE_IN_FLIGHT = "ChangeInFlight"
     ROLLOUT_IN_PROGRESS = "RolloutInProgress"
+    SCALING = "Scaling"
     NO_REPLICAS = "NoReplicas"
     SETTING_REFUSED = "SettingRefused"
     FROZEN = "Frozen"
+    CONTESTED = "Contested"
     COOLDOWN = "Cooldown"
+    CONCURRENT_LIMIT = "ConcurrentLimit"
+    DISAGGREGATED = "Disaggregated"
     RECENTLY_FAILED = "RecentlyFailed"
     BUDGET_SPENT = "BudgetSpent"
     NEEDS_DOWNTIME = "NeedsDowntime"
@@ -39,20 +44,31 @@ class Proposal:
         policy: The policy.
         state: The target as it is.
         setting: What is proposed.
+        active: What runs now.
+        config: What the engine would be told for it.
         refused: Why the engine's version cannot run it, "" when it can.
         kind: Rule or probe.
-        history: Ended changes of this target, newest first, of at least a day.
+        history: Ended changes of this target, newest first, of at least a day; failures and
+            successes of longer.
         frozen: Words when a freeze window is open, "" otherwise.
+        contested: Words when our value was undone too often, "" otherwise.
+        elsewhere: Changes of other targets that are in flight.
+        most: How many may be in flight at a time; None is any number.
         now: The time.
     """
 
     policy: Policy
     state: TargetState
     setting: Setting
+    active: Setting
+    config: str
     refused: str
     kind: ChangeKind
     history: Sequence[FlagChange]
     frozen: str
+    contested: str = ""
+    elsewhere: int = 0
+    most: int | None = None
     now: datetime
 
 
@@ -87,6 +103,8 @@ def _problem(p: Proposal) -> Objection | None:
 def _rolling(p: Proposal) -> Objection | None:
     if p.state.rolling:
         return Objection(reason=GateReason.ROLLOUT_IN_PROGRESS, message=p.state.rolling)
+    if p.state.scaling:
+        return Objection(reason=GateReason.SCALING, message=p.state.scaling)
     if p.state.halted:
         return Objection(
             reason=GateReason.ROLLOUT_IN_PROGRESS,
@@ -111,6 +129,36 @@ def _refused(p: Proposal) -> Objection | None:
             reason=GateReason.SETTING_REFUSED, message=f"setting {p.setting.name}: {p.refused}"
         )
     return None
+
+
+def _disaggregated(p: Proposal) -> Objection | None:
+    """Both halves of a pair that hands its KV cache over need the same drafter; depth is free."""
+    before, after = p.active, p.setting
+    same = (before.method, before.model) == (after.method, after.model)
+    if not p.state.kv_transfer or same:
+        return None
+    return Objection(
+        reason=GateReason.DISAGGREGATED,
+        message=f"the engine hands its KV cache over (--kv-transfer-config), so that going from "
+        f"{before.name} to {after.name} would leave the pair with unlike drafters; only settings "
+        "of the same method and model can be switched between, with another depth",
+    )
+
+
+def _contested(p: Proposal) -> Objection | None:
+    if p.contested:
+        return Objection(reason=GateReason.CONTESTED, message=p.contested)
+    return None
+
+
+def _concurrent(p: Proposal) -> Objection | None:
+    if p.most is None or p.elsewhere < p.most:
+        return None
+    return Objection(
+        reason=GateReason.CONCURRENT_LIMIT,
+        message=f"{p.elsewhere} changes of other targets are in flight, and the operator allows "
+        f"{p.most} at a time; it waits for one to end",
+    )
 
 
 def _frozen(p: Proposal) -> Objection | None:
@@ -143,12 +191,21 @@ _DOUBLINGS = 20
 """More would overflow, and 20 make a second more than a day."""
 
 
+LONGEST = timedelta(days=7)
+"""Longest time after which a setting that failed is tried again."""
+
+
 def _recently_failed(p: Proposal) -> Objection | None:
+    """A setting that failed is not tried again at once, each time later.
+
+    What failed is the setting as this engine and this template ran it: when its config, the
+    engine's version or the workload has changed since, it starts afresh.
+    """
     if p.kind is ChangeKind.PROBE:
         return None  # probes have a back-off of their own
     failures: list[FlagChange] = []
     for change in p.history:
-        if change.wanted.setting != p.setting.name or change.kind is ChangeKind.PROBE:
+        if not _same(change, p) or change.kind is ChangeKind.PROBE:
             continue
         if change.phase is Phase.SUCCEEDED:
             break
@@ -159,16 +216,28 @@ def _recently_failed(p: Proposal) -> Objection | None:
     newest = failures[0]
     assert newest.ended_at is not None
     doubled = p.policy.limits.cooldown * 2 ** min(len(failures), _DOUBLINGS)
-    until = newest.ended_at + min(doubled, timedelta(days=1))
+    until = newest.ended_at + min(doubled, LONGEST)
     if p.now >= until:
         return None
+    engine = f" on {newest.engine}" if newest.engine else ""
     return Objection(
         reason=GateReason.RECENTLY_FAILED,
         message=(
-            f"setting {p.setting.name} was {_UNWANTED[newest.phase]}, {len(failures)} time(s) "
-            f"without success; not tried again before {until:%Y-%m-%d %H:%M:%S} UTC"
+            f"setting {p.setting.name} was {_UNWANTED[newest.phase]}{engine} "
+            f"({newest.undo_reason or newest.reason}), {len(failures)} time(s) without success; "
+            f"not tried again before {until:%Y-%m-%d %H:%M:%S} UTC, or until the setting, the "
+            "engine's version or the workload has changed"
         ),
     )
+
+
+def _same(change: FlagChange, p: Proposal) -> bool:
+    """Whether a change tried what is proposed, on what runs now."""
+    if (change.wanted.setting, change.wanted.config) != (p.setting.name, p.config):
+        return False
+    if change.engine and change.engine != engine_of(p.state):
+        return False
+    return not change.base_template or change.base_template == p.state.user_template
 
 
 def _budget(p: Proposal) -> Objection | None:
@@ -216,11 +285,14 @@ GATES: tuple[Callable[[Proposal], Objection | None], ...] = (
     _rolling,
     _replicas,
     _refused,
+    _disaggregated,
+    _contested,
     _frozen,
     _recently_failed,
     _cooldown,
     _budget,
     _downtime,
+    _concurrent,
 )
 """In order: what the user said, what the target is, what the past allows."""
 

@@ -4,9 +4,7 @@ Pure: the same change, the same situation, the same step. Unknown never decides;
 only a stated limit of patience ends the waiting, by going back to what ran before.
 """
 
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from enum import StrEnum
+from datetime import timedelta
 
 from specpilot.domain.changes import (
     ABORTING,
@@ -29,63 +27,36 @@ from specpilot.domain.judging import (
     undo,
     watch_looks,
 )
+from specpilot.domain.pending import decide_pending
 from specpilot.domain.policy import Mode, Policy
 from specpilot.domain.readiness import flapping
 from specpilot.domain.readings import Readings
+from specpilot.domain.situation import CLOCK_ROOM, Situation, Wait
 from specpilot.domain.targets import Replica, TargetProblem, TargetState
 
 DEFAULT_READY_WITHIN = timedelta(minutes=20)
 """For a target that states no limit of its own: twice the ten minutes a large model may load."""
 
 
-class Answer(StrEnum):
-    """A person's decision on a pending change."""
-
-    APPROVE = "Approve"
-    REJECT = "Reject"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """Who decided what."""
-
-    answer: Answer
-    by: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
-    """What a step is decided on.
-
-    Attributes:
-        policy: The policy as it is now; None when it was deleted.
-        state: The target as it is now.
-        canary: Readings of the replicas that run the new setting, since the analysis began.
-        decision: Of a person, for a pending change.
-        objection: A gate's No to a pending change that was approved, "" when there is none.
-        now: The time.
-    """
-
-    policy: Policy | None
-    state: TargetState
-    canary: Readings = field(default_factory=Readings)
-    decision: Decision | None = None
-    objection: str = ""
-    now: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """Nothing to decide yet, and why."""
-
-    message: str
-
-
 def decide(change: FlagChange, situation: Situation) -> Transition | Wait:
-    """Return the step to take now, or what is being waited for."""
+    """Return the step to take now, or what is being waited for.
+
+    Where the clock was set back behind the beginning of the phase, whatever rests on time waits
+    until it has caught up, and says so.
+    """
+    step = _decide(change, situation)
+    if isinstance(step, Wait) and change.phase_since - situation.now > CLOCK_ROOM:
+        return Wait(
+            message=f"{step.message}; the clock was set back, and time counts again from "
+            f"{change.phase_since:%H:%M:%S} UTC on"
+        )
+    return step
+
+
+def _decide(change: FlagChange, situation: Situation) -> Transition | Wait:
     match change.phase:
         case Phase.PENDING:
-            return _pending(change, situation)
+            return decide_pending(change, situation)
         case Phase.CANARY:
             return _interrupted(change, situation) or _canary(change, situation)
         case Phase.ANALYSING:
@@ -98,38 +69,6 @@ def decide(change: FlagChange, situation: Situation) -> Transition | Wait:
             return _rolling_back(change, situation)
         case _:
             return Wait(message=f"{change.phase} is final")
-
-
-def _pending(change: FlagChange, s: Situation) -> Transition | Wait:
-    def end(to: Phase, reason: ChangeReason, message: str, actor: str = "specpilot") -> Transition:
-        return Transition(to=to, reason=reason, message=message, actor=actor)
-
-    if s.policy is None:
-        return end(Phase.ABORTED, ChangeReason.POLICY_DELETED, "the policy was deleted")
-    if s.policy.mode is Mode.OFF:
-        return end(Phase.ABORTED, ChangeReason.POLICY_OFF, "spec.mode was set to Off")
-    if s.decision is not None and s.decision.answer is Answer.REJECT:
-        return end(
-            Phase.REJECTED, ChangeReason.REJECTED, f"rejected by {s.decision.by}", s.decision.by
-        )
-    approved_by = s.decision.by if s.decision is not None else ""
-    if not approved_by and s.policy.mode is Mode.APPROVE:
-        if s.now - change.created_at > s.policy.limits.approval_expiry:
-            return end(
-                Phase.EXPIRED,
-                ChangeReason.EXPIRED,
-                f"nobody decided within {s.policy.limits.approval_expiry}",
-            )
-        return Wait(message="waiting for approval")
-    if s.objection:
-        return Wait(message=s.objection)
-    reason = ChangeReason.APPROVED if approved_by else change.reason
-    return end(
-        Phase.CANARY,
-        reason,
-        f"approved by {approved_by}" if approved_by else change.message,
-        approved_by or "specpilot",
-    )
 
 
 def _interrupted(change: FlagChange, s: Situation) -> Transition | Wait | None:

@@ -41,6 +41,9 @@ class PolicyMemory:
         advised: Identity of the advice recorded last, so that it is recorded once.
         signals_lost: Since when no rule could be judged for want of data; None while it can.
         signals_lost_alerted: Whether that has been alerted.
+        left: The change whose value the workload was left with; "" when it is not ours to watch.
+        undone: When somebody else replaced our value.
+        contested: Generation of the policy under which that was too often, None when it was not.
     """
 
     rules: str = ""
@@ -54,3 +57,6 @@ class PolicyMemory:
     advised: str = ""
     signals_lost: datetime | None = None
     signals_lost_alerted: bool = False
+    left: str = ""
+    undone: tuple[datetime, ...] = ()
+    contested: int | None = None

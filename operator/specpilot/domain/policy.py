@@ -10,10 +10,15 @@ from specpilot.domain.targets import TargetRef
 
 
 class Mode(StrEnum):
-    """How far Specpilot may go."""
+    """How far Specpilot may go.
+
+    `Propose` is for teams that change through Git: the patch is written down, somebody else applies
+    it, and that is recognised.
+    """
 
     OFF = "Off"
     ADVISORY = "Advisory"
+    PROPOSE = "Propose"
     APPROVE = "Approve"
     AUTO = "Auto"
 
@@ -142,12 +147,25 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How often a target may be flipped."""
+    """How often a target may be flipped.
+
+    Attributes:
+        cooldown: Time between two changes.
+        flips_per_hour: Changes in any hour.
+        flips_per_day: Changes in any day.
+        approval_expiry: How long a proposal waits for a decision.
+        contests: Times that somebody else may undo our value within `contest_window`.
+        contest_window: See `contests`.
+        four_eyes: Who wrote the rules that ask may not approve what they ask for.
+    """
 
     cooldown: timedelta = timedelta(minutes=10)
     flips_per_hour: int = 2
     flips_per_day: int = 6
     approval_expiry: timedelta = timedelta(hours=24)
+    contests: int = 3
+    contest_window: timedelta = timedelta(hours=1)
+    four_eyes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

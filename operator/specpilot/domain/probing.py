@@ -8,6 +8,7 @@ before the next one.
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from specpilot.domain import contests
 from specpilot.domain.asking import speculating
 from specpilot.domain.changes import ChangeKind, FlagChange, Phase
 from specpilot.domain.conditions import Truth
@@ -54,6 +55,7 @@ def after(change: FlagChange, memory: PolicyMemory) -> PolicyMemory:
     A probe that lost makes the next one wait longer, one that won starts afresh; one that was cut
     short says nothing about its setting.
     """
+    memory = contests.after(change, memory)
     if change.phase is Phase.SUCCEEDED:
         memory = replace(memory, last_flip=change.ended_at)
     if change.kind is not ChangeKind.PROBE or change.phase is Phase.ADVISED:

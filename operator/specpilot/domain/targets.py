@@ -90,6 +90,21 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Keeper:
+    """Who applies a workload from elsewhere, and may take foreign fields away.
+
+    Attributes:
+        tool: `Argo CD`, `Flux` or `Helm`.
+        name: The application or release.
+        snippet: What makes it leave our fields alone, as its own configuration.
+    """
+
+    tool: str
+    name: str
+    snippet: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TargetState:
     """What is, at one moment.
 
@@ -108,6 +123,10 @@ class TargetState:
         engine_version: The engine's version as text, "" when not known.
         labels: Labels of the workload itself.
         progress_deadline_s: The workload's own limit for a replica to become ready, 0 for none.
+        kv_transfer: It is one half of a disaggregated pair (prefill, decode) that hands its KV
+            cache over: the other half must run the same drafter.
+        scaling: Words while an autoscaler changes the number of replicas, "" otherwise.
+        keeper: The GitOps tool that applies the workload, None when none does.
     """
 
     ref: TargetRef
@@ -122,6 +141,9 @@ class TargetState:
     engine_version: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     progress_deadline_s: float = 0.0
+    kv_transfer: bool = False
+    scaling: str = ""
+    keeper: Keeper | None = None
 
     def live(self) -> tuple[Replica, ...]:
         """Replicas that are not going away."""

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from specpilot.domain.changes import ChangeKind, ChangeReason, Phase
-from specpilot.domain.lifecycle import Answer
+from specpilot.domain.situation import Answer
 from specpilot.resources.base import ObjectName, Strict
 
 Word = Annotated[str, StringConstraints(max_length=253)]

@@ -79,6 +79,7 @@ class RolloutSpec(Strict):
 
     channel: Channel = Channel.AUTO
     canary: CanarySpec = CanarySpec()
+    watch: PositiveDuration | None = None
     allow_downtime: bool = False
 
 
@@ -87,6 +88,7 @@ class GuardrailSpec(Strict):
 
     signal: Annotated[str, StringConstraints(max_length=63)]
     max_increase: Percent | None = None
+    max_rise: Bound | None = None
     max: Bound | None = None
     min: Bound | None = None
 
@@ -111,7 +113,7 @@ class GuardrailSpec(Strict):
         if not isinstance(data, Mapping) or data.get("signal") not in SIGNALS:
             return data
         unit = SIGNALS[data["signal"]].unit
-        for name in ("max", "min"):
+        for name in ("maxRise", "max", "min"):
             text = data.get(name)
             if not isinstance(text, str) or not text:
                 continue
@@ -124,9 +126,10 @@ class GuardrailSpec(Strict):
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
-        if self.max_increase is None and self.max is None and self.min is None:
+        bounds = (self.max_increase, self.max_rise, self.max, self.min)
+        if all(bound is None for bound in bounds):
             raise ValueError(
-                'a guardrail needs a bound; add maxIncrease: "10%", max: or min: in '
+                'a guardrail needs a bound; add maxIncrease: "10%", maxRise:, max: or min: in '
                 f"{SIGNALS[self.signal].unit}"
             )
         return self
@@ -136,6 +139,7 @@ class GuardrailSpec(Strict):
         return domain.Guardrail(
             signal=self.signal,
             max_increase=self.max_increase,
+            max_rise=self.max_rise,
             max_value=self.max,
             min_value=self.min,
         )
@@ -177,6 +181,9 @@ class LimitsSpec(Strict):
     flips_per_hour: Annotated[int, Field(ge=0, le=1000)] = 2
     flips_per_day: Annotated[int, Field(ge=0, le=1000)] = 6
     approval_expiry: PositiveDuration = timedelta(hours=24)
+    four_eyes: bool = False
+    contests: Annotated[int, Field(ge=1, le=20)] = 3
+    contest_window: PositiveDuration = timedelta(hours=1)
 
 
 class FreezeWindowSpec(Strict):
@@ -309,6 +316,7 @@ def policy(spec: PolicySpec, *, ref: domain.PolicyRef, generation: int) -> domai
             ready_within=canary.ready_within,
             give_up=canary.give_up,
         ),
+        watch=spec.rollout.watch,
         allow_downtime=spec.rollout.allow_downtime,
         guardrails=guardrails,
         probe=spec.probe.probe() if spec.probe is not None else None,
@@ -317,6 +325,9 @@ def policy(spec: PolicySpec, *, ref: domain.PolicyRef, generation: int) -> domai
             flips_per_hour=limits.flips_per_hour,
             flips_per_day=limits.flips_per_day,
             approval_expiry=limits.approval_expiry,
+            four_eyes=limits.four_eyes,
+            contests=limits.contests,
+            contest_window=limits.contest_window,
         ),
         freeze_windows=tuple(w.window() for w in spec.freeze_windows),
         alerts=tuple(

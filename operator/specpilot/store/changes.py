@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, true, update
 from sqlalchemy.exc import IntegrityError
 
-from specpilot.domain.changes import FlagChange
+from specpilot.domain.changes import FlagChange, Phase
 from specpilot.domain.targets import TargetRef
 from specpilot.store.codec import change_from_plain, change_to_plain
 from specpilot.store.errors import ConcurrentUpdateError, DuplicateChangeError, TargetBusyError
@@ -119,6 +119,11 @@ class Changes:
         Advice, rejections and expiries are among them: the caller knows which phases it counts.
         """
         return self._where(_of(target) & (FlagChangeRow.ended_at >= since))
+
+    def outcomes(self, target: TargetRef, *, limit: int) -> list[FlagChange]:
+        """Return the target's newest changes that succeeded, were undone or rejected."""
+        settled = [str(p) for p in (Phase.SUCCEEDED, Phase.ROLLED_BACK, Phase.REJECTED)]
+        return self._where(_of(target) & FlagChangeRow.phase.in_(settled), limit=limit)
 
     def prune(self, *, ended_before: datetime) -> int:
         """Delete flag changes that ended before an instant. Their audit records stay."""

@@ -180,6 +180,7 @@ def change_to_plain(change: FlagChange) -> Plain:
         "watched": [_slice_to_plain(s) for s in change.watched],
         "seen": {instance: _seen_to_plain(seen) for instance, seen in change.seen.items()},
         "before": dict(change.before),
+        "engine": change.engine,
         "decided_by": change.decided_by,
         "undo_reason": None if change.undo_reason is None else str(change.undo_reason),
         "step": change.step,
@@ -215,6 +216,7 @@ def change_from_plain(data: _Json) -> FlagChange:
         watched=tuple(_slice(s) for s in data.get("watched", [])),
         seen={instance: _seen(seen) for instance, seen in data.get("seen", {}).items()},
         before=data.get("before", {}),
+        engine=data.get("engine", ""),
         decided_by=data.get("decided_by", ""),
         undo_reason=None if undo_reason is None else ChangeReason(undo_reason),
         step=data.get("step", 0),
@@ -260,6 +262,9 @@ def memory_to_plain(memory: PolicyMemory) -> Plain:
         "advised": memory.advised,
         "signals_lost": _instant(memory.signals_lost),
         "signals_lost_alerted": memory.signals_lost_alerted,
+        "left": memory.left,
+        "undone": [_instant(at) for at in memory.undone],
+        "contested": memory.contested,
     }
 
 
@@ -277,4 +282,7 @@ def memory_from_plain(data: _Json) -> PolicyMemory:
         advised=data.get("advised", ""),
         signals_lost=_read_instant(data.get("signals_lost")),
         signals_lost_alerted=data.get("signals_lost_alerted", False),
+        left=data.get("left", ""),
+        undone=tuple(_read_required_instant(at) for at in data.get("undone", ())),
+        contested=data.get("contested"),
     )

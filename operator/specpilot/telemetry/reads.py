@@ -165,10 +165,8 @@ def answered(window: ReplicaWindow) -> tuple[float, float] | Fault:
     failed = window.counters.get(Counter.HTTP_FAILED)
     if calls is not None and failed is not None:
         return unusable(calls) or unusable(failed) or (failed, calls)
-    if window.counters.get(Counter.REQUESTS):
-        words = f"requests were answered, but the API server exports no {HTTP_SERIES} of them"
-        return Fault(reason=UnknownReason.NOT_EXPORTED, words=words)
-    return (0.0, 0.0)  # the series comes with the first answer
+    words = f"no {HTTP_SERIES} of calls: nothing was answered yet, or this server does not count"
+    return Fault(reason=UnknownReason.NOT_EXPORTED, words=words)
 
 
 def _not_exported(name: str) -> Fault:

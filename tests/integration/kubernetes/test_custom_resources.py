@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from specpilot.domain.changes import ChangeReason, Evidence, FlagChange, Phase, RuleRef
-from specpilot.domain.lifecycle import Answer, Decision
 from specpilot.domain.policy import PolicyRef
 from specpilot.domain.settings import Declared
+from specpilot.domain.situation import Answer, Decision
 from specpilot.domain.targets import TargetRef
 from specpilot.fleets.kubernetes import (
     FLAG_CHANGES,

@@ -44,7 +44,8 @@ class ModelFleet:
         self.desired = size
         self.foreign = False
         """Somebody else owns what is declared."""
-        self.hold_after: int | None = None
+        self.held = False
+        """Paused by us: nothing rolls, lost replicas come back."""
         self.gone = False
         self.unreachable = 0
         """Looks that will fail."""
@@ -108,10 +109,6 @@ class ModelFleet:
             engine_version="0.32.0",
         )
 
-    @property
-    def held(self) -> bool:
-        return self.hold_after is not None and self._new() >= min(self.hold_after, self.desired)
-
     def _current(self, pod: Pod) -> bool:
         return pod.template == self.template and pod.replica.declared == self.declared
 
@@ -132,12 +129,15 @@ class ModelFleet:
         canary = intent.extent is Extent.CANARY
         if self.declared != intent.declared:
             if self.foreign and not canary:
-                self.hold_after = None  # theirs stays
+                self.held = False  # theirs stays
                 return
-            if self.foreign and canary and self.declared.change_id == intent.declared.change_id:
+            if self.foreign and self.declared.change_id == intent.declared.change_id:
                 return
             self.declared, self.foreign = intent.declared, False
-        self.hold_after = intent.canary_replicas if canary else None
+            self.held = False
+            if canary:
+                self._roll()  # the first new replica comes at once
+        self.held = canary and self._new() >= min(intent.canary_replicas, self.desired)
 
     # --- what the world does
 
@@ -167,10 +167,14 @@ class ModelFleet:
         if len(self.pods) < self.desired:
             self._replace(lost)
             return
+        if not self.held:
+            self._roll()
+
+    def _roll(self) -> None:
         stale = [p for p in self.pods if not self._current(p)]
         broken = [p for p in stale if not p.replica.ready]
         all_ready = all(p.replica.ready for p in self.pods)
-        if stale and not self.held and (broken or all_ready):
+        if stale and (broken or all_ready):
             self.pods.remove((broken or stale)[0])
             self._start()
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from specpilot.domain.changes import ChangeKind, ChangeReason, Phase
-from specpilot.domain.lifecycle import Answer, Decision
 from specpilot.domain.policy import AlertRoute, Event, Mode, PolicyRef, Probe
 from specpilot.domain.rules import AtLeast, Rule, RuleSet
 from specpilot.domain.settings import Declared
+from specpilot.domain.situation import Answer, Decision
 from specpilot.store import RuleOwner
 from tests.unit.controller.world import World
 from tests.unit.domain.builders import T0

@@ -28,9 +28,9 @@ from specpilot.domain.changes import (
     FlagChange,
     Phase,
 )
-from specpilot.domain.lifecycle import Answer, Decision
 from specpilot.domain.policy import Mode, Policy, PolicyRef, Probe
 from specpilot.domain.settings import Declared
+from specpilot.domain.situation import Answer, Decision
 from tests.unit.controller.model import Fails, ModelFleet, ModelTelemetry, Numbers
 from tests.unit.controller.world import NGRAM_CONFIG, Kill, World
 from tests.unit.domain.builders import REF
@@ -297,7 +297,7 @@ class Machine(RuleBasedStateMachine):
     def _at_rest(self) -> bool:
         model = self.world.model
         return (
-            model.hold_after is None
+            not model.held
             and len(model.pods) == model.desired
             and all(p.replica.declared == model.declared and p.replica.ready for p in model.pods)
         )

@@ -9,11 +9,11 @@ from specpilot.controller.rulebook import check_fit
 from specpilot.domain.changes import Phase
 from specpilot.domain.conditions import Truth
 from specpilot.domain.evaluation import Evaluation, RuleSetError, Verdict
-from specpilot.domain.lifecycle import Answer, Decision
 from specpilot.domain.memory import PolicyMemory
 from specpilot.domain.policy import Mode
 from specpilot.domain.rules import Rule, RuleSet, RuleSetVersion
 from specpilot.domain.settings import OFF, SPECULATING, Setting
+from specpilot.domain.situation import Answer, Decision
 from specpilot.store import RuleOwner
 from tests.unit.controller.world import World
 from tests.unit.domain.builders import NGRAM, T0, at, policy, readings

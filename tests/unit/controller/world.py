@@ -16,12 +16,12 @@ from specpilot.controller.reconciler import Reconciler
 from specpilot.controller.recorder import Recorder
 from specpilot.controller.registry import PolicyStatus
 from specpilot.domain.changes import Extent, FlagChange, Intent
-from specpilot.domain.lifecycle import Decision
 from specpilot.domain.policy import Canary, Limits, Policy, PolicyRef
 from specpilot.domain.ports import Ask, FleetError
 from specpilot.domain.readings import Reading, Readings, UnknownReason, unknown
 from specpilot.domain.rules import Rule, RuleSet
 from specpilot.domain.settings import Declared
+from specpilot.domain.situation import Decision
 from specpilot.domain.targets import Replica, TargetRef, TargetState
 from specpilot.store import RuleOwner, Store, UnitOfWork
 from tests.unit.domain.builders import REF, T0, policy

@@ -22,11 +22,12 @@ from specpilot.domain.changes import (
     advance,
     intent,
 )
-from specpilot.domain.lifecycle import Answer, Decision, Situation, Wait, decide
+from specpilot.domain.lifecycle import decide
 from specpilot.domain.policy import Guardrail, Mode, Policy
 from specpilot.domain.readiness import Seen
 from specpilot.domain.readings import Reading, Readings, UnknownReason, unknown
 from specpilot.domain.settings import Declared
+from specpilot.domain.situation import Answer, Decision, Situation, Wait
 from specpilot.domain.targets import Problem, TargetProblem, TargetState
 from tests.unit.domain.builders import NEW, OLD, at, change, policy, replica, slices, state
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from specpilot.domain.changes import ChangeReason, FlagChange, Phase
-from specpilot.domain.lifecycle import Answer, Decision
 from specpilot.domain.policy import PolicyRef
 from specpilot.domain.settings import Declared
+from specpilot.domain.situation import Answer, Decision
 from specpilot.domain.targets import TargetRef
 from specpilot.fleets.kubernetes import (
     FLAG_CHANGES,

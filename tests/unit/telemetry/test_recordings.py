@@ -42,10 +42,11 @@ LATENCIES = {
 }
 LENGTHS = {"prompt_length_mean", "generation_length_mean"}
 PER_REQUEST = "tokens_per_second_per_request"
-IDLE = LATENCIES | LENGTHS | {PER_REQUEST, "tokens_per_step", "prefix_cache_hit_rate", "error_rate"}
+IDLE = LATENCIES | LENGTHS | {PER_REQUEST, "tokens_per_step", "prefix_cache_hit_rate"}
 """What has no value while nothing is asked of a server."""
 
-EXPORTED = set(MEASURED) - GPU - {"replicas_ready"}
+EXPORTED = set(MEASURED) - GPU - {"replicas_ready", "error_rate"}
+"""What a page has from its start, or never; calls are counted from the first one on."""
 
 NOT = UnknownReason.NOT_EXPORTED
 FEW = UnknownReason.TOO_FEW_SAMPLES
@@ -116,22 +117,22 @@ PAUSES = [
     Row(
         "off and idle: not exported is told from nothing happened",
         "0.32.0-nospec-idle-*",
-        {NOT: SPECULATION | GPU, FEW: IDLE},
+        {NOT: SPECULATION | GPU | {"error_rate"}, FEW: IDLE},
     ),
     Row(
         "a draft model or a schedule, idle: no draft is a fact (0), acceptance is not known",
         "0.32.0-d*-idle-*",
-        {NOT: DEEPER | GPU, FEW: IDLE | RATES | SHALLOW},
+        {NOT: DEEPER | GPU | {"error_rate"}, FEW: IDLE | RATES | SHALLOW},
     ),
     Row(
         "n-gram, idle: the same",
         "0.32.0-ngram-idle-*",
-        {NOT: DEEPER | GPU, FEW: IDLE | RATES | SHALLOW},
+        {NOT: DEEPER | GPU | {"error_rate"}, FEW: IDLE | RATES | SHALLOW},
     ),
     Row(
         "0.10, idle",
         "0.10.2-nospec-idle-*",
-        {NOT: SPECULATION | GPU | TPOT_PERCENTILES, FEW: IDLE - TPOT_PERCENTILES},
+        {NOT: SPECULATION | GPU | {"error_rate"} | TPOT_PERCENTILES, FEW: IDLE - TPOT_PERCENTILES},
     ),
 ]
 

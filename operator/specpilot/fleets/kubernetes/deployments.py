@@ -18,7 +18,9 @@ from specpilot.domain.ports import FleetError
 from specpilot.domain.settings import Declared
 from specpilot.domain.targets import Problem, TargetProblem, TargetRef, TargetState
 from specpilot.fleets.kubernetes.api import Api, ApiError
+from specpilot.fleets.kubernetes.autoscaling import Autoscalers
 from specpilot.fleets.kubernetes.capacity import Capacity
+from specpilot.fleets.kubernetes.gitops import hands_kv_over, keeper
 from specpilot.fleets.kubernetes.objects import (
     PAUSED,
     annotation_path,
@@ -45,6 +47,7 @@ from specpilot.fleets.kubernetes.wiring import (
     CHANGE_ANNOTATION,
     CONFIG_ANNOTATION,
     annotations,
+    argv,
     declared,
     fault,
     running,
@@ -83,6 +86,7 @@ class DeploymentFleet:
         self._live = Live(api)
         self._source = source or self._live
         self._versions = Versions(version, clock=clock)
+        self._autoscalers = Autoscalers(api, clock=clock)
         self._capacity = Capacity(api, clock=clock, pods=self._source.pods_everywhere)
         self._clock = clock
         self._sleep = sleep
@@ -183,6 +187,9 @@ class DeploymentFleet:
             engine_version=version,
             labels=deployment["metadata"].get("labels") or {},
             progress_deadline_s=progress_deadline_s(deployment),
+            kv_transfer=hands_kv_over(argv(container)),
+            keeper=keeper(deployment, field_manager=self._api.field_manager),
+            scaling=self._autoscalers.scaling(ref.namespace, ref.name, kind=DEPLOYMENTS.kind),
         )
 
     def _paused_by_us(self, deployment: Object) -> bool:

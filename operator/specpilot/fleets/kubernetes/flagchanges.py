@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from specpilot.domain.changes import FlagChange, Phase
-from specpilot.domain.lifecycle import Answer, Decision
+from specpilot.domain.situation import Answer, Decision
 from specpilot.fleets.kubernetes.api import Api, ApiError
 from specpilot.fleets.kubernetes.objects import key_of, owners, uid_of
 from specpilot.fleets.kubernetes.request import FLAG_CHANGES, POLICIES, Object, delete

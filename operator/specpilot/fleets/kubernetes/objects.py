@@ -13,6 +13,12 @@ from specpilot.domain.settings import canonical_json
 from specpilot.fleets.kubernetes.request import Object
 from specpilot.fleets.kubernetes.wiring import ANNOTATIONS
 
+TOOLS = frozenset(
+    {"argocd-controller", "argocd-application-controller"}
+    | {"kustomize-controller", "helm-controller", "helm"}
+)
+"""Field managers that tell who applies a workload (`gitops`)."""
+
 TEMPLATE_HASH_LABEL = "pod-template-hash"
 """Label that the Deployment controller adds to a ReplicaSet's template, and to nothing else."""
 
@@ -121,7 +127,8 @@ def slim_deployment(obj: Object) -> Object:
             part = _project(entry.get("fieldsV1"), path)
             if part is not None:
                 _merge(fields, part)
-        if fields and not entry.get("subresource"):
+        tool = entry.get("manager") in TOOLS
+        if (fields or tool) and not entry.get("subresource"):
             kept.append({"manager": entry.get("manager"), "fieldsV1": fields})
     obj["metadata"]["managedFields"] = kept
     obj[USER_TEMPLATE] = user_template(obj["spec"]["template"])

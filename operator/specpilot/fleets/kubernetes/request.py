@@ -46,6 +46,12 @@ REPLICA_SETS = Resource(group="apps", version="v1", plural="replicasets", kind="
 PODS = Resource(group="", version="v1", plural="pods", kind="Pod")
 NODES = Resource(group="", version="v1", plural="nodes", kind="Node")
 SECRETS = Resource(group="", version="v1", plural="secrets", kind="Secret")
+HPAS = Resource(
+    group="autoscaling",
+    version="v2",
+    plural="horizontalpodautoscalers",
+    kind="HorizontalPodAutoscaler",
+)
 LEASES = Resource(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease")
 
 

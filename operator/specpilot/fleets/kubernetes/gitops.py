@@ -1,0 +1,128 @@
+"""Who applies a workload from elsewhere, what makes them leave our fields, and what to give them.
+
+A tool that keeps a workload as Git has it may take foreign annotations away, which rolls the pods
+back: silently, in the middle of a flip, or again and again. Which tool it is stands in the labels
+and annotations that it puts on what it applies, and in the managed fields.
+
+How the tools behave is taken from their documentation and issue trackers; none of them was run.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from specpilot.domain.settings import Declared
+from specpilot.domain.targets import Keeper, TargetRef
+from specpilot.fleets.kubernetes.request import DEPLOYMENTS
+from specpilot.fleets.kubernetes.wiring import ANNOTATIONS, annotations
+
+ARGO_TRACKING = "argocd.argoproj.io/tracking-id"
+ARGO_INSTANCE = "argocd.argoproj.io/instance"
+FLUX_KUSTOMIZE = "kustomize.toolkit.fluxcd.io"
+FLUX_HELM = "helm.toolkit.fluxcd.io"
+HELM_RELEASE = "meta.helm.sh/release-name"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+
+MANAGERS: Mapping[str, str] = {
+    "argocd-controller": "Argo CD",
+    "argocd-application-controller": "Argo CD",
+    "kustomize-controller": "Flux",
+    "helm-controller": "Flux",
+    "helm": "Helm",
+}
+"""Field managers of the tools."""
+
+
+def keeper(workload: Mapping[str, Any], *, field_manager: str) -> Keeper | None:
+    """The tool that applies a workload; None when there is no sign of one.
+
+    Args:
+        workload: The object, with its managed fields.
+        field_manager: Ours, which a tool can be told to leave alone.
+    """
+    metadata = workload["metadata"]
+    labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    kind, name = str(workload.get("kind") or DEPLOYMENTS.kind), str(metadata["name"])
+    namespace = str(metadata.get("namespace") or "")
+    managers = {str(f.get("manager")) for f in metadata.get("managedFields") or ()}
+    tools = {MANAGERS[m] for m in managers if m in MANAGERS}
+    tracked = str(notes.get(ARGO_TRACKING) or "").partition(":")[0] or labels.get(ARGO_INSTANCE)
+    if tracked or "Argo CD" in tools:
+        return Keeper(
+            tool="Argo CD",
+            name=f"Application {tracked or 'unknown'}",
+            snippet=_argo(kind, namespace, name, field_manager=field_manager),
+        )
+    if (release := labels.get(f"{FLUX_HELM}/name")) is not None or "helm-controller" in managers:
+        return Keeper(
+            tool="Flux", name=f"HelmRelease {release or 'unknown'}", snippet=_flux_helm(kind, name)
+        )
+    kustomization = labels.get(f"{FLUX_KUSTOMIZE}/name")
+    if kustomization is not None or "kustomize-controller" in managers:
+        return Keeper(
+            tool="Flux",
+            name=f"Kustomization {kustomization or 'unknown'}",
+            snippet=f"metadata:\n  annotations:\n    {FLUX_KUSTOMIZE}/ssa: Merge",
+        )
+    if HELM_RELEASE in notes or labels.get(MANAGED_BY) == "Helm" or "Helm" in tools:
+        return Keeper(
+            tool="Helm",
+            name=f"release {notes.get(HELM_RELEASE) or 'unknown'}",
+            snippet="# helm upgrade keeps annotations that the chart does not set; nothing to do, "
+            "except not to use --force",
+        )
+    return None
+
+
+def _pointers() -> list[str]:
+    """Our fields as JSON pointers, which write `/` in a key as `~1`."""
+    keys = [key.replace("~", "~0").replace("/", "~1") for key in ANNOTATIONS]
+    return [*(f"/spec/template/metadata/annotations/{key}" for key in keys), "/spec/paused"]
+
+
+def _argo(kind: str, namespace: str, name: str, *, field_manager: str) -> str:
+    return _yaml(
+        {
+            "spec": {
+                "ignoreDifferences": [
+                    {
+                        "group": DEPLOYMENTS.group,
+                        "kind": kind,
+                        "namespace": namespace,
+                        "name": name,
+                        "managedFieldsManagers": [field_manager],
+                        "jsonPointers": _pointers(),
+                    }
+                ],
+                "syncPolicy": {"syncOptions": ["RespectIgnoreDifferences=true"]},
+            }
+        }
+    )
+
+
+def _flux_helm(kind: str, name: str) -> str:
+    ignore = {"paths": _pointers(), "target": {"kind": kind, "name": name}}
+    return _yaml({"spec": {"driftDetection": {"mode": "enabled", "ignore": [ignore]}}})
+
+
+def patch(target: TargetRef, wanted: Declared) -> str:
+    """What to merge into the workload so that it runs a setting, as a kustomize patch has it."""
+    return _yaml(
+        {
+            "apiVersion": DEPLOYMENTS.api_version,
+            "kind": target.kind,
+            "metadata": {"name": target.name, "namespace": target.namespace},
+            "spec": {"template": {"metadata": {"annotations": annotations(wanted)}}},
+        }
+    )
+
+
+def _yaml(plain: Mapping[str, Any]) -> str:
+    text: str = yaml.safe_dump(plain, sort_keys=False, width=1000)
+    return text.rstrip()
+
+
+def hands_kv_over(command: Iterable[str]) -> bool:
+    """Whether a command line makes the engine one half of a pair that hands its KV cache over."""
+    return any("--kv-transfer-config" in word.replace("_", "-") for word in command)
