@@ -8,13 +8,17 @@ effect, and what is seen of it may be old.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 
 from specpilot.domain.changes import Extent, Intent
 from specpilot.domain.ports import Ask, FleetError
 from specpilot.domain.readings import Reading, Readings, UnknownReason, unknown
 from specpilot.domain.settings import Declared
 from specpilot.domain.targets import Problem, Replica, TargetProblem, TargetRef, TargetState
-from tests.unit.controller.world import WorldClock
+from tests.unit.controller.world import NGRAM_CONFIG, World, WorldClock
+
+START = Declared(setting="ngram", config=NGRAM_CONFIG, change_id="")
+"""What a modelled target runs at first; never ours."""
 
 
 class Fails(StrEnum):
@@ -42,6 +46,7 @@ class ModelFleet:
         self.declared = declared
         self.template = 1
         self.desired = size
+        self.version = "0.32.0"
         self.foreign = False
         """Somebody else owns what is declared."""
         self.held = False
@@ -106,7 +111,7 @@ class ModelFleet:
             user_template=f"t{self.template}",
             rolling="some are replaced" if moving and not self.held else "",
             halted=self.held,
-            engine_version="0.32.0",
+            engine_version=self.version,
         )
 
     def _current(self, pod: Pod) -> bool:
@@ -140,6 +145,11 @@ class ModelFleet:
         self.held = canary and self._new() >= min(intent.canary_replicas, self.desired)
 
     # --- what the world does
+
+    @property
+    def least_ready(self) -> int:
+        """For the world's own look; here it is not noted."""
+        return sum(pod.replica.ready for pod in self.pods)
 
     def move(self) -> None:
         """What was started becomes ready, and the roll goes on by one replica."""
@@ -272,3 +282,15 @@ class ModelTelemetry:
             Reading(signal=name, value=value, count=50.0, at=ask.end)
             for name, value in values.items()
         )
+
+
+class Modelled(World):
+    """The world with a target that behaves as a Deployment does."""
+
+    def __init__(self, directory: Path, *, size: int = 3, **fields: object) -> None:
+        super().__init__(directory, size=size, **fields)
+        self.model = ModelFleet(self.clock, size=size, declared=START)
+        self.numbers = ModelTelemetry(self.clock)
+        self.fleet = self.model  # type: ignore[assignment]
+        self.telemetry = self.numbers  # type: ignore[assignment]
+        self.boot()

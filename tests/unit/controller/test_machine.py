@@ -31,11 +31,10 @@ from specpilot.domain.changes import (
 from specpilot.domain.policy import Mode, Policy, PolicyRef, Probe
 from specpilot.domain.settings import Declared
 from specpilot.domain.situation import Answer, Decision
-from tests.unit.controller.model import Fails, ModelFleet, ModelTelemetry, Numbers
-from tests.unit.controller.world import NGRAM_CONFIG, Kill, World
+from tests.unit.controller.model import START, Fails, ModelFleet, Modelled, Numbers
+from tests.unit.controller.world import Kill
 from tests.unit.domain.builders import REF
 
-START = Declared(setting="ngram", config=NGRAM_CONFIG, change_id="")
 THEIRS = Declared(setting="unrecognised", config='{"method":"suffix"}', change_id="")
 PROBE = Probe(every=timedelta(seconds=90), longest=timedelta(seconds=400))
 JUDGED = frozenset(
@@ -46,18 +45,6 @@ JUDGED = frozenset(
 STEP_S = 5.0
 HEAL_S = 4000.0
 """Longer than any patience in this world, and than the clock is ever set back."""
-
-
-class Modelled(World):
-    """The world with a target that behaves as a Deployment does."""
-
-    def __init__(self, directory: Path, *, size: int, mode: Mode) -> None:
-        super().__init__(directory, size=size, probe=PROBE, mode=mode)
-        self.model = ModelFleet(self.clock, size=size, declared=START)
-        self.numbers = ModelTelemetry(self.clock)
-        self.fleet = self.model  # type: ignore[assignment]
-        self.telemetry = self.numbers  # type: ignore[assignment]
-        self.boot()
 
 
 class Machine(RuleBasedStateMachine):
@@ -73,10 +60,10 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(size=st.integers(1, 4), mode=st.sampled_from([Mode.AUTO, Mode.AUTO, Mode.APPROVE]))
     def start(self, size: int, mode: Mode) -> None:
-        self.world = Modelled(Path(self._directory.name), size=size, mode=mode)
+        self.world = Modelled(Path(self._directory.name), size=size, mode=mode, probe=PROBE)
         assert self.world.policy is not None
         self.policy = self.world.policy
-        self.all_is_well_and_a_flip_is_asked_for(1, "off")
+        self.all_is_well_and_a_flip_is_asked_for(1, "off", 0.02, 0.0)
 
     def teardown(self) -> None:
         try:
@@ -89,10 +76,19 @@ class Machine(RuleBasedStateMachine):
 
     # --- time
 
-    @rule(times=st.integers(1, 20), wants=st.sampled_from(["off", "ngram", "nothing"]))
-    def all_is_well_and_a_flip_is_asked_for(self, times: int, wants: str) -> None:
+    @rule(
+        times=st.integers(1, 30),
+        wants=st.sampled_from(["off", "ngram", "nothing"]),
+        tpot=st.sampled_from([0.01, 0.02, 0.02, 0.04]),
+        refused=st.sampled_from([0.0, 0.0, 0.3]),
+    )
+    def all_is_well_and_a_flip_is_asked_for(
+        self, times: int, wants: str, tpot: float, refused: float
+    ) -> None:
         """Trouble is drawn so often that, left alone, hardly anything would ever be begun."""
         self._well()
+        self.world.numbers.tpot[wants] = tpot
+        self.world.numbers.refuses[wants] = refused
         self.world.numbers.batch = {"off": 40.0, "ngram": 1.0, "nothing": 10.0}[wants]
         if self.world.policy is None:
             self.the_policy_is_there_again()

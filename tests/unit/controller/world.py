@@ -82,6 +82,7 @@ class World:
         start = Declared(setting="ngram", config=NGRAM_CONFIG, change_id="")
         self.fleet = FakeFleet(self.clock, size=size, declared=start)
         self.telemetry = FakeTelemetry(self.clock)
+        self.most_concurrent: int | None = None
         self.registry = FakeRegistry(self)
         with self.store.begin() as unit:
             unit.rules.apply(
@@ -106,6 +107,7 @@ class World:
             registry=self.registry,
             recorder=recorder,
             clock=self.clock,
+            most_concurrent=self.most_concurrent,
         )
         self.evaluator = Evaluator(parts)
         self.reconciler = Reconciler(parts)

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpilot.domain.changes import ChangeKind, FlagChange, Phase
+from specpilot.domain.changes import ChangeKind, ChangeReason, FlagChange, Phase
 from specpilot.domain.gates import GateReason, Proposal, check
 from specpilot.domain.policy import Limits, Mode
+from specpilot.domain.settings import OFF
 from specpilot.domain.targets import Problem, TargetProblem
 from tests.unit.domain.builders import NEW, NGRAM, OLD, at, change, policy, replica, state
 
@@ -21,17 +22,24 @@ LIMITS = Limits(cooldown=timedelta(minutes=10), flips_per_hour=2, flips_per_day=
 
 def proposal(**fields: Any) -> Proposal:
     base: dict[str, Any] = {
-        "policy": policy(limits=LIMITS), "state": TWO, "setting": NGRAM, "refused": "",
+        "policy": policy(limits=LIMITS), "state": TWO, "setting": NGRAM, "active": OFF,
+        "config": "", "refused": "",
         "kind": ChangeKind.RULE, "history": (), "frozen": "", "now": at(0),
     }  # fmt: skip
     return Proposal(**(base | fields))
 
 
 def ended(
-    phase: Phase, minutes_ago: float, *, kind: ChangeKind = ChangeKind.RULE, to: str = "off"
+    phase: Phase,
+    minutes_ago: float,
+    *,
+    kind: ChangeKind = ChangeKind.RULE,
+    to: str = "off",
+    **fields: Any,
 ) -> FlagChange:
     when = at(-60 * minutes_ago)
-    return change(phase, kind=kind, ended_at=when, created_at=when, wanted=replace(NEW, setting=to))
+    wanted = replace(NEW, setting=to)
+    return change(phase, kind=kind, ended_at=when, created_at=when, wanted=wanted, **fields)
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,21 @@ CASES = [
          {"state": state(OLD, replica("a", OLD, ready=False))}),
     Case("the engine version cannot run it", GateReason.SETTING_REFUSED,
          {"refused": "needs 0.24"}, "needs 0.24"),
+    Case("a pair that hands its KV cache over: another method", GateReason.DISAGGREGATED,
+         {"state": replace(TWO, kv_transfer=True)}, "--kv-transfer-config"),
+    Case("... another drafter", GateReason.DISAGGREGATED,
+         {"state": replace(TWO, kv_transfer=True), "active": replace(NGRAM, model="other")}),
+    Case("... another depth", None,
+         {"state": replace(TWO, kv_transfer=True),
+          "active": replace(NGRAM, num_speculative_tokens=7)}),
+    Case("an autoscaler at work", GateReason.SCALING,
+         {"state": replace(TWO, scaling="from 2 to 5")}, "from 2 to 5"),
+    Case("our value was undone too often", GateReason.CONTESTED,
+         {"contested": "edit the policy to go on"}, "edit the policy"),
+    Case("too many changes at a time", GateReason.CONCURRENT_LIMIT,
+         {"elsewhere": 3, "most": 3}, "3 changes of other targets"),
+    Case("... one fewer", None, {"elsewhere": 2, "most": 3}),
+    Case("... no limit", None, {"elsewhere": 900}),
     Case("a freeze window", GateReason.FROZEN, {"frozen": "frozen until Monday"}, "Monday"),
     Case("cooling down after a flip", GateReason.COOLDOWN,
          {"history": [ended(Phase.SUCCEEDED, 5)]}, f"until {at(300):%Y-%m-%d %H:%M:%S}"),
@@ -69,6 +92,19 @@ CASES = [
          {"history": [ended(Phase.ROLLED_BACK, 30, to="ngram"),
                       ended(Phase.ROLLED_BACK, 600, to="ngram")]}, "2 time"),
     Case("... and ends", None, {"history": [ended(Phase.ROLLED_BACK, 21, to="ngram")]}),
+    Case("... up to a week", GateReason.RECENTLY_FAILED,
+         {"history": [ended(Phase.ROLLED_BACK, 60 * 24 * 6, to="ngram")] * 20}),
+    Case("... and is told with its engine and its reason", GateReason.RECENTLY_FAILED,
+         {"history": [ended(Phase.ROLLED_BACK, 15, to="ngram", engine="0.32.0",
+                            undo_reason=ChangeReason.REPLICA_FAILED)],
+          "state": replace(TWO, engine_version="0.32.0")}, "on 0.32.0 (ReplicaFailed)"),
+    Case("another engine version starts afresh", None,
+         {"history": [ended(Phase.ROLLED_BACK, 15, to="ngram", engine="0.31.0")],
+          "state": replace(TWO, engine_version="0.32.0")}),
+    Case("... as does an edited setting", None, {"config": '{"method":"ngram"}',
+          "history": [ended(Phase.ROLLED_BACK, 15, to="ngram")]}),
+    Case("... and an edited workload: image, memory, anything", None,
+         {"history": [ended(Phase.ROLLED_BACK, 15, to="ngram", base_template="t0")]}),
     Case("what a person rejected is not proposed again at once", GateReason.RECENTLY_FAILED,
          {"history": [ended(Phase.REJECTED, 15, to="ngram")]}, "rejected"),
     Case("... a success in between forgives the older one", None,

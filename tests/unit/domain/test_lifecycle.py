@@ -23,7 +23,7 @@ from specpilot.domain.changes import (
     intent,
 )
 from specpilot.domain.lifecycle import decide
-from specpilot.domain.policy import Guardrail, Mode, Policy
+from specpilot.domain.policy import Guardrail, Limits, Mode, Policy
 from specpilot.domain.readiness import Seen
 from specpilot.domain.readings import Reading, Readings, UnknownReason, unknown
 from specpilot.domain.settings import Declared
@@ -77,24 +77,53 @@ def refusing(*rates: float) -> tuple[Slice, ...]:
     )
 
 
+PENDING = change(Phase.PENDING, seen_applied=False)
+BEFORE = state(OLD, B_OLD)
+APPROVE = policy(mode=Mode.APPROVE)
+FOUR_EYES = policy(mode=Mode.APPROVE, limits=Limits(four_eyes=True))
+PROPOSE = policy(mode=Mode.PROPOSE)
+
+
 CASES = [
     # --- waiting for a person
-    Case("approve mode waits", change(Phase.PENDING), policy=policy(mode=Mode.APPROVE)),
-    Case("an approval starts it", change(Phase.PENDING), policy=policy(mode=Mode.APPROVE),
+    Case("approve mode waits", PENDING, BEFORE, policy=APPROVE),
+    Case("an approval starts it", PENDING, BEFORE, policy=APPROVE,
          extra={"decision": Decision(answer=Answer.APPROVE, by="ann")},
          want=(Phase.CANARY, ChangeReason.APPROVED)),
-    Case("an approval waits for the gates", change(Phase.PENDING),
-         policy=policy(mode=Mode.APPROVE),
+    Case("an approval waits for the gates", PENDING, BEFORE, policy=APPROVE,
          extra={"decision": Decision(answer=Answer.APPROVE, by="ann"), "objection": "frozen"}),
-    Case("a rejection ends it", change(Phase.PENDING), policy=policy(mode=Mode.APPROVE),
+    Case("nobody approves what their own rules ask for, where four eyes are asked for",
+         PENDING, BEFORE, policy=FOUR_EYES,
+         extra={"decision": Decision(answer=Answer.APPROVE, by="ann"), "rule_author": "ann"}),
+    Case("... but what another's do", PENDING, BEFORE, policy=FOUR_EYES,
+         extra={"decision": Decision(answer=Answer.APPROVE, by="ann"), "rule_author": "bob"},
+         want=(Phase.CANARY, ChangeReason.APPROVED)),
+    Case("... and it expires like any other", PENDING, BEFORE, policy=FOUR_EYES, seconds=86_401,
+         extra={"decision": Decision(answer=Answer.APPROVE, by="ann"), "rule_author": "ann"},
+         want=(Phase.EXPIRED, ChangeReason.EXPIRED)),
+    Case("a rejection ends it", PENDING, BEFORE, policy=APPROVE,
          extra={"decision": Decision(answer=Answer.REJECT, by="ann")},
          want=(Phase.REJECTED, ChangeReason.REJECTED)),
-    Case("nobody decides: it expires", change(Phase.PENDING), policy=policy(mode=Mode.APPROVE),
+    Case("nobody decides: it expires", PENDING, BEFORE, policy=APPROVE,
          seconds=86_401, want=(Phase.EXPIRED, ChangeReason.EXPIRED)),
-    Case("a policy set to Auto meanwhile needs no approval", change(Phase.PENDING),
+    Case("a policy set to Auto meanwhile needs no approval", PENDING, BEFORE,
          want=(Phase.CANARY, ChangeReason.RULE_FIRED)),
-    Case("a deleted policy ends a pending change", change(Phase.PENDING), policy=None,
+    Case("a deleted policy ends a pending change", PENDING, BEFORE, policy=None,
          want=(Phase.ABORTED, ChangeReason.POLICY_DELETED)),
+    # --- proposing only
+    Case("a proposal is for the owner to apply", PENDING, BEFORE, policy=PROPOSE,
+         extra={"patch": "annotations: ..."}),
+    Case("... and no approval makes us do it", PENDING, BEFORE, policy=PROPOSE,
+         extra={"decision": Decision(answer=Answer.APPROVE, by="ann")}),
+    Case("... nor after it has expired", PENDING, BEFORE, policy=PROPOSE, seconds=86_401,
+         extra={"decision": Decision(answer=Answer.APPROVE, by="ann")},
+         want=(Phase.EXPIRED, ChangeReason.EXPIRED)),
+    Case("the owner has applied it and it rolls", PENDING, policy=PROPOSE),
+    Case("the owner has applied it: recognised, though without our change id", PENDING,
+         state(replace(NEW, change_id=""), replica("a", replace(NEW, change_id=""))),
+         policy=PROPOSE, want=(Phase.SUCCEEDED, ChangeReason.APPLIED_BY_OWNER)),
+    Case("what is proposed was set by hand while a person thought about it", PENDING,
+         state(NEW, A_NEW), policy=APPROVE, want=(Phase.SUCCEEDED, ChangeReason.APPLIED_BY_OWNER)),
     # --- canary
     Case("no replica yet: wait", change(seen_applied=False), state=state(OLD, B_OLD)),
     Case("a ready canary is analysed", change(),
@@ -341,6 +370,13 @@ def test_no_walk_takes_an_illegal_step(
             if current.phase is Phase.ROLLED_BACK:
                 assert current.undo_reason not in ABORTING
         assert current.phase.ended == (current.ended_at is not None)
+
+
+def test_a_clock_that_was_set_back_is_said() -> None:
+    seen = Situation(policy=policy(), state=CANARIED, now=at(-600))
+    step = decide(change(Phase.ANALYSING), seen)
+    assert isinstance(step, Wait)
+    assert f"the clock was set back, and time counts again from {at(0):%H:%M:%S}" in step.message
 
 
 @given(seen=states, steering=policies)

@@ -16,6 +16,8 @@ from specpilot.fleets.kubernetes.source import Family, _selector
 from specpilot.fleets.kubernetes.wiring import annotations
 from tests.unit.fleets_kubernetes.fakes import (
     Object,
+    Reply,
+    Seen,
     deployment,
     engine,
     owner,
@@ -26,6 +28,9 @@ from tests.unit.fleets_kubernetes.fakes import (
 
 REF = TargetRef(kind="Deployment", namespace="serving", name="chat")
 NGRAM = Declared(setting="ngram", config='{"method":"ngram"}', change_id="c-1")
+
+
+AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 
 
 @dataclass(frozen=True)
@@ -51,9 +56,16 @@ def family(found: Object, sets: list[Object] | None = None, *pods: Object) -> Fa
 
 
 def observe(found: Family | None, *, ref: TargetRef = REF) -> TargetState:
-    with serve(lambda _, reply: reply.failure(500, "", "not to be asked")) as server:
+    def answer(seen: Seen, reply: Reply) -> None:
+        if seen.path == AUTOSCALERS:
+            reply.json({"metadata": {}, "items": []})
+        else:
+            reply.failure(500, "", "not to be asked")
+
+    with serve(answer) as server:
         state = DeploymentFleet(server.api(), source=Held(found)).observe(ref)
-    assert server.requests == []
+    asked = {seen.path for seen in server.requests}
+    assert asked <= {AUTOSCALERS}, "all else is from the caches"
     return state
 
 

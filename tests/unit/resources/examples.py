@@ -131,8 +131,8 @@ INVALID = [
         "mode",
         "auto",
         "spec.mode",
-        says="Off, Advisory, Approve or Auto",
-        api_says='"Off", "Advisory", "Approve", "Auto"',
+        says="Off, Advisory, Propose, Approve or Auto",
+        api_says='"Off", "Advisory", "Propose", "Approve", "Auto"',
     ),
     _bad(
         POLICY,

@@ -54,18 +54,20 @@ class Autoscalers:
         self._lists: dict[str, tuple[float, dict[str, list[Object]]]] = {}
 
     def scaling(self, namespace: str, name: str, *, kind: str) -> str:
-        """Words when the workload is being scaled; "" where that cannot be known.
+        """Words when the workload is being scaled, or when that is not known.
 
-        Raises:
-            ApiError: The API server did not answer.
+        Where Specpilot may not list autoscalers nobody is held up: it is logged once.
         """
         with self._lock:
-            return scaling(self._of(namespace), kind=kind, name=name)
+            try:
+                return scaling(self._of(namespace), kind=kind, name=name)
+            except ApiError as error:
+                return f"it is not known whether an autoscaler is at work: {error}"
 
     def _of(self, namespace: str) -> list[Object]:
         scope = "" if self._everywhere else namespace
-        at, by_namespace = self._lists.get(scope, (-self._fresh_s, {}))
-        if self._clock() - at > self._fresh_s or scope not in self._lists:
+        at, by_namespace = self._lists.get(scope, (0.0, {}))
+        if scope not in self._lists or self._clock() - at > self._fresh_s:
             try:
                 found, _ = self._api.all(HPAS, namespace=scope)
             except ApiError as error:
@@ -74,7 +76,8 @@ class Autoscalers:
                 if self._everywhere:
                     self._everywhere = False
                     return self._of(namespace)
-                _log.warning("scaling in progress is not looked at in %s: %s", namespace, error)
+                if scope not in self._lists:
+                    _log.warning("autoscalers in %s are not looked at: %s", namespace, error)
                 found = []
             by_namespace = {}
             for each in found:

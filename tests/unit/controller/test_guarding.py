@@ -1,0 +1,194 @@
+"""What stops a flip, undoes it and keeps it from coming back, on the real loop and database."""
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from specpilot.domain.changes import ChangeReason, Phase
+from specpilot.domain.policy import AlertRoute, Event, Guardrail, Mode, Policy
+from specpilot.domain.settings import Declared
+from tests.unit.controller.model import START, Modelled
+
+THEIRS = Declared(setting="unrecognised", config='{"method":"suffix"}', change_id="")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Modelled:
+    return Modelled(tmp_path, probe=None)
+
+
+def ended(world: Modelled) -> bool:
+    changes = world.changes()
+    return bool(changes) and changes[-1].phase.ended
+
+
+def steered(world: Modelled) -> Policy:
+    assert world.policy is not None
+    return world.policy
+
+
+def test_a_setting_that_refuses_requests_is_undone(world: Modelled) -> None:
+    """min_p and logit_bias turn 400 when speculation goes on: the guardrail nobody asked for."""
+    world.numbers.batch = 40.0
+    world.run(400, until=lambda: ended(world))
+    world.numbers.batch = 1.0
+    world.numbers.refuses["ngram"] = 0.2
+    world.run(400, until=lambda: len(world.changes()) == 2 and ended(world))
+    change = world.changes()[-1]
+    assert (change.phase, change.reason) == (Phase.ROLLED_BACK, ChangeReason.GUARDRAIL_BROKEN)
+    assert "error_rate canary-control 0.200" in change.message
+    assert {pod.replica.declared.setting for pod in world.model.pods} == {"off"}
+
+
+def test_a_canary_that_flaps_is_undone_though_its_numbers_are_fine(world: Modelled) -> None:
+    world.numbers.batch = 40.0
+    world.run(
+        60, until=lambda: bool(world.changes()) and world.changes()[0].phase.name == "ANALYSING"
+    )
+    for _ in range(2):
+        world.run(5)
+        place = next(
+            i for i, p in enumerate(world.model.pods) if p.replica.declared.setting == "off"
+        )
+        world.model.flap(place)
+        world.reconciler.run()
+        world.run(5)
+    world.run(60, until=lambda: ended(world))
+    (change,) = world.changes()
+    assert (change.phase, change.reason) == (Phase.ROLLED_BACK, ChangeReason.REPLICA_FLAPS)
+
+
+def test_a_bound_that_breaks_after_the_roll_is_undone_within_the_watch(tmp_path: Path) -> None:
+    rails = (Guardrail(signal="tpot_mean", max_value=0.03),)
+    world = Modelled(tmp_path, probe=None, guardrails=rails, watch=timedelta(minutes=10))
+    world.numbers.batch = 40.0
+    world.run(
+        400, until=lambda: bool(world.changes()) and world.changes()[0].phase is Phase.WATCHING
+    )
+    world.run(120)
+    assert world.changes()[0].phase is Phase.WATCHING, "and not yet over"
+    world.numbers.tpot["off"] = 0.05
+    world.run(300, until=lambda: ended(world))
+    (change,) = world.changes()
+    assert (change.phase, change.reason) == (Phase.ROLLED_BACK, ChangeReason.GUARDRAIL_BROKEN)
+    assert {pod.replica.declared for pod in world.model.pods} == {START}, "to the letter"
+
+
+def test_what_failed_is_tried_again_when_the_engine_has_changed(world: Modelled) -> None:
+    world.numbers.batch = 40.0
+    world.model.crashing = {"off"}
+    world.run(200, until=lambda: ended(world))
+    world.run(40)
+    held = next(c for c in world.status().conditions if c.type == "Held")
+    assert (held.status, held.reason) == (True, "RecentlyFailed")
+    assert "on 0.32.0 (ReplicaFailed)" in held.message
+    assert len(world.changes()) == 1
+    world.model.crashing = set()
+    world.model.version = "0.33.0"
+    world.run(400, until=lambda: len(world.changes()) == 2 and ended(world))
+    assert world.changes()[-1].phase is Phase.SUCCEEDED
+
+
+def test_a_value_that_is_undone_three_times_is_left_alone_until_the_policy_is_edited(
+    tmp_path: Path,
+) -> None:
+    """Flux and Argo CD undo foreign annotations (flux2 #2526, argo-cd #28769): no endless rolls."""
+    world = Modelled(tmp_path, probe=None, alerts=(AlertRoute(channel="all"),))
+    world.numbers.batch = 40.0
+    for times in range(1, 4):
+        world.run(400, until=lambda: len(world.changes()) == times and ended(world))  # noqa: B023
+        assert world.changes()[-1].phase is Phase.SUCCEEDED
+        world.model.take_over(START)
+        world.run(20)
+    changes = len(world.changes())
+    world.run(1200)
+    assert len(world.changes()) == changes == 3
+    held = next(c for c in world.status().conditions if c.type == "Held")
+    assert (held.status, held.reason) == (True, "Contested")
+    assert "edit the policy" in held.message
+    with world.store.read() as unit:
+        events = [d.event for d in unit.outbox.due(now=world.clock.now(), limit=100)]
+    assert events.count(str(Event.CONTESTED)) == 1, "and once is enough"
+    world.policy = replace(steered(world), generation=2)
+    world.run(400, until=lambda: len(world.changes()) == 4 and ended(world))
+    assert world.changes()[-1].phase is Phase.SUCCEEDED
+
+
+def test_what_is_only_proposed_is_recognised_when_git_applies_it(tmp_path: Path) -> None:
+    """flagger #1577, argo-cd #12967: who changes through Git wants the patch, not the change."""
+    world = Modelled(tmp_path, probe=None, mode=Mode.PROPOSE)
+    world.numbers.batch = 40.0
+    world.run(60)
+    (change,) = world.changes()
+    assert (change.phase, change.reason) == (Phase.PENDING, ChangeReason.PROPOSED)
+    assert "speculative config none (off)" in world.registry.waiting[change.id]
+    assert world.model.spoken == [], "nothing was written"
+    world.model.take_over(replace(change.wanted, change_id=""))
+    world.run(60, until=lambda: ended(world))
+    (change,) = world.changes()
+    assert (change.phase, change.reason) == (Phase.SUCCEEDED, ChangeReason.APPLIED_BY_OWNER)
+    assert world.phases(change.id) == ["Pending", "Succeeded"]
+    assert world.model.spoken == []
+    world.run(60)
+    assert len(world.changes()) == 1
+    assert world.status().active == "off"
+
+
+def test_an_approval_is_one_of_what_was_shown(tmp_path: Path) -> None:
+    """The setting of the same name is edited while a person thinks: the proposal starts afresh."""
+    world = Modelled(tmp_path, probe=None)
+    world.numbers.batch = 40.0
+    world.run(400, until=lambda: ended(world))
+    world.policy = replace(steered(world), mode=Mode.APPROVE)
+    world.numbers.batch = 1.0
+    world.run(60)
+    first = world.changes()[-1]
+    deeper = replace(steered(world).settings["ngram"], num_speculative_tokens=7)
+    world.policy = replace(steered(world), settings={**steered(world).settings, "ngram": deeper})
+    world.run(60)
+    old, new = world.changes()[-2:]
+    assert (old.id, old.phase, old.reason) == (first.id, Phase.ABORTED, ChangeReason.SUPERSEDED)
+    assert (new.phase, '"num_speculative_tokens":7' in new.wanted.config) == (Phase.PENDING, True)
+
+
+def test_a_proposal_whose_rule_no_longer_holds_is_withdrawn(tmp_path: Path) -> None:
+    world = Modelled(tmp_path, probe=None, mode=Mode.APPROVE)
+    world.numbers.batch = 40.0
+    world.run(30)
+    world.numbers.batch = 10.0
+    world.run(30)
+    (change,) = world.changes()
+    assert (change.phase, change.reason) == (Phase.ABORTED, ChangeReason.SUPERSEDED)
+    assert "off-when-busy does not hold any more" in change.message
+
+
+def test_a_clock_that_is_set_back_is_said_in_the_status(world: Modelled) -> None:
+    world.numbers.batch = 40.0
+    world.run(60)
+    world.clock.at -= timedelta(minutes=10)
+    world.run(10)
+    ready = next(c for c in world.status().conditions if c.type == "Ready")
+    assert (ready.status, ready.reason) == (False, "ClockSetBack")
+    (change,) = world.changes()
+    assert "the clock was set back" in world.registry.waiting[change.id]
+    world.run(1000, until=lambda: ended(world))
+    assert world.changes()[0].phase is Phase.SUCCEEDED
+    world.run(10)
+    ready = next(c for c in world.status().conditions if c.type == "Ready")
+    assert ready.status is True
+
+
+def test_the_operator_allows_no_more_changes_at_a_time_than_it_is_told(world: Modelled) -> None:
+    world.most_concurrent = 0
+    world.boot()
+    world.numbers.batch = 40.0
+    world.run(60)
+    held = next(c for c in world.status().conditions if c.type == "Held")
+    assert (held.status, held.reason) == (True, "ConcurrentLimit")
+    assert world.changes() == []
+    world.most_concurrent = 1
+    world.boot()
+    world.run(400, until=lambda: ended(world))
+    assert world.changes()[-1].phase is Phase.SUCCEEDED
