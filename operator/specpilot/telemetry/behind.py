@@ -72,6 +72,7 @@ _BEHIND: Mapping[str, Series] = {
     },
     "draft_tokens": _ACCEPTED,
     "tokens_per_step": _totals(Family.STEPS),
+    "error_rate": _counters(Counter.HTTP_REQUESTS, Counter.HTTP_FAILED),
     "preemptions": _counters(Counter.PREEMPTIONS),
     "prefix_cache_hit_rate": _counters(Counter.PREFIX_QUERIES, Counter.PREFIX_HITS),
     # Engines before 0.11 have no histogram of it: decode time over tokens stands in.
