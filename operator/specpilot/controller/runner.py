@@ -12,6 +12,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from specpilot.controller.beat import Beat
+from specpilot.controller.clockwatch import ClockWatch
 from specpilot.controller.evaluator import Evaluator
 from specpilot.controller.reconciler import Reconciler
 from specpilot.controller.turns import Turns
@@ -78,6 +79,8 @@ class Runner:
             executors={"default": ThreadPoolExecutor(3)},
             job_defaults={"coalesce": True, "max_instances": 1},
         )
+        self._ended = threading.Event()
+        self._minder = threading.Thread(target=self._mind, name="clock", daemon=True)
         self._scheduler.add_listener(self._late, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES)
 
     def __enter__(self) -> Self:
@@ -96,6 +99,7 @@ class Runner:
                 misfire_grace_time=max(1, round(seconds)),
             )
         self._scheduler.start()
+        self._minder.start()
         return self
 
     def __exit__(
@@ -104,6 +108,8 @@ class Runner:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._ended.set()
+        self._minder.join()
         self._scheduler.shutdown(wait=True)
 
     def _guarded(self, name: str, job: Callable[[], object]) -> None:
@@ -117,6 +123,21 @@ class Runner:
         else:
             if self._trouble.pop(name, None) is not None:
                 log.info("%s: works again", name)
+
+    def _mind(self) -> None:
+        """Have jobs run now that would wait until a clock that was set back has caught up."""
+        watch = ClockWatch()
+        while not self._ended.wait(self._pace_s):
+            back = watch.set_back_s()
+            if back:
+                log.warning("the clock was set back by %.0f s", back)
+                self.run_now()
+
+    def run_now(self) -> None:
+        """Have every job begin at once, whenever it was due."""
+        now = datetime.now(UTC)
+        for job in self._scheduler.get_jobs():
+            job.modify(next_run_time=now)
 
     def _tick(self) -> None:
         self.beat.begin()

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from specpilot.controller.clockwatch import ClockWatch
 from specpilot.controller.runner import Runner
 from specpilot.store import StoreError
+from tests.cluster.waiting import wait_for
 
 
 class Jobs:
@@ -54,3 +56,35 @@ def test_a_database_that_is_away_is_said_once_and_so_is_its_return(
     said = [r.getMessage() for r in caplog.records if r.name == "specpilot.controller.runner"]
     said = [words for words in said if "ticks take longer" not in words]
     assert said == ["tick: database or disk is full; trying again", "tick: works again"]
+
+
+@pytest.mark.parametrize(
+    ("wall", "back", "reason"),
+    [
+        ([100, 105, 110], [0, 0], "both go on"),
+        ([100, 45, 50], [60, 0], "set back by a minute: told once"),
+        ([100, 4000, 4005], [0, 0], "ahead: jobs that are due run by themselves"),
+        ([100, 104.5, 109.2], [0, 0], "slewed by a time server"),
+        ([100, 4000, 405], [0, 3600], "ahead, and back again"),
+    ],
+)
+def test_a_clock_that_is_set_back(wall: list[float], back: list[float], reason: str) -> None:
+    walls, steady = iter(wall), iter([0.0, 5.0, 10.0])
+    watch = ClockWatch(wall=lambda: next(walls), steady=lambda: next(steady))
+    assert [watch.set_back_s() for _ in back] == back, reason
+
+
+def test_jobs_that_would_wait_for_the_clock_are_run_at_once() -> None:
+    jobs = Jobs()
+    jobs.failing = False
+    with Runner(
+        evaluator=jobs,  # type: ignore[arg-type]
+        reconciler=jobs,  # type: ignore[arg-type]
+        deliver=lambda: None,
+        interval_s=3600,
+        pace_s=3600,
+    ) as runner:
+        for _ in range(3):
+            runs = jobs.runs
+            runner.run_now()
+            wait_for(lambda: jobs.runs > runs, describe="another run")  # noqa: B023
