@@ -154,6 +154,7 @@ def images(cluster: Cluster) -> None:
     cluster.images.add(
         "specpilot/specpilot:",
         entrypoint=[str(Path(sys.executable).with_name("specpilot"))],
+        environment={"PYTHONPATH": str(ROOT / "operator")},
     )
     for version in ("0.32.0", "0.9.1"):
         cluster.images.add(
