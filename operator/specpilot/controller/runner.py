@@ -1,6 +1,7 @@
 """Running the loop: APScheduler calls the tick and the reconciler; a late tick is reported."""
 
 import logging
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
