@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from specpilot.controller.gatekeeper import objection_to
 from specpilot.controller.parts import Parts
-from specpilot.controller.proposals import Wanted, first_phase, new_id, proposal
+from specpilot.controller.proposals import Wanted, opened, proposal
 from specpilot.controller.registry import PolicyStatus
 from specpilot.controller.remembering import Remembering
 from specpilot.controller.rulebook import Found, Rulebook
@@ -35,14 +35,13 @@ from specpilot.domain.changes import (
     Transition,
 )
 from specpilot.domain.context import TargetFacts
-from specpilot.domain.economics import engine_of
 from specpilot.domain.evaluation import CompiledRuleSet, Evaluation, RuleSetError
 from specpilot.domain.gates import GateReason, Objection
 from specpilot.domain.memory import PolicyMemory
 from specpilot.domain.policy import Event, Mode, Policy
 from specpilot.domain.readings import Readings
 from specpilot.domain.rules import RuleSetVersion
-from specpilot.domain.settings import UNRECOGNISED, Declared, Setting
+from specpilot.domain.settings import UNRECOGNISED, Setting
 from specpilot.domain.targets import TargetState
 from specpilot.engines import render
 from specpilot.store import StoreError, TargetBusyError
@@ -310,32 +309,13 @@ class Evaluator:
         advice = f"{wanted.rule}:{state.declared.setting}->{wanted.setting.name}"
         if policy.mode is Mode.ADVISORY and memory.advised == advice:
             return None, None, memory
-        change_id = new_id(policy, now)
-        phase, reason = first_phase(policy.mode, wanted.kind)
-        # With nobody left to compare with, the time before must stand in for the control arm.
-        alone = state.desired_replicas <= policy.canary.replicas
-        change = FlagChange(
-            id=change_id,
-            policy=policy.ref,
-            target=policy.target,
-            kind=wanted.kind,
-            origin=state.declared,
-            wanted=Declared(
-                setting=wanted.setting.name, config=rendered.config, change_id=change_id
-            ),
-            rule=wanted.rule,
-            evidence=wanted.evidence,
-            phase=phase,
-            reason=reason,
-            message=wanted.message,
-            created_at=now,
-            phase_since=now,
-            ended_at=now if phase.ended else None,
-            base_template=state.user_template,
-            engine=engine_of(state),
-            before={n: r.value for n, r in readings.items() if r.value is not None}
-            if alone
-            else {},
+        change = opened(
+            wanted,
+            policy=policy,
+            state=state,
+            readings=readings,
+            config=rendered.config,
+            now=now,
         )
         try:
             stored = self._recorder.open(change, policy)
@@ -345,7 +325,7 @@ class Evaluator:
                 None,
                 memory,
             )
-        log.info("%s: %s -> %s: %s", policy.ref, phase, wanted.setting.name, wanted.message)
+        log.info("%s: %s -> %s: %s", policy.ref, change.phase, wanted.setting.name, wanted.message)
         self._registry.publish_change(stored, waiting_for="")
         in_flight = None if stored.phase.ended else stored
         return None, in_flight, replace(memory, advised=advice)

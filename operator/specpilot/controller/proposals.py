@@ -5,14 +5,23 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from specpilot.domain.asking import asked_for
-from specpilot.domain.changes import ChangeKind, ChangeReason, Evidence, Phase, RuleRef
+from specpilot.domain.changes import (
+    ChangeKind,
+    ChangeReason,
+    Evidence,
+    FlagChange,
+    Phase,
+    RuleRef,
+)
+from specpilot.domain.economics import engine_of
 from specpilot.domain.evaluation import Evaluation
 from specpilot.domain.memory import PolicyMemory
 from specpilot.domain.policy import Mode, Policy
 from specpilot.domain.probing import candidate, contradicted, due_at
 from specpilot.domain.readings import Readings
 from specpilot.domain.rules import RuleSetVersion
-from specpilot.domain.settings import Setting
+from specpilot.domain.settings import Declared, Setting
+from specpilot.domain.targets import TargetState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +75,52 @@ def proposal(
     )
 
 
-def first_phase(mode: Mode, kind: ChangeKind) -> tuple[Phase, ChangeReason]:
+def opened(
+    wanted: Wanted,
+    *,
+    policy: Policy,
+    state: TargetState,
+    readings: Readings,
+    config: str,
+    now: datetime,
+) -> FlagChange:
+    """The change that a proposal becomes when no gate objects.
+
+    Args:
+        wanted: The proposal.
+        policy: The policy that asks.
+        state: Its target.
+        readings: What its rules saw.
+        config: What the engine is told for the setting.
+        now: The time.
+    """
+    change_id = _new_id(policy, now)
+    phase, reason = _first_phase(policy.mode, wanted.kind)
+    # With nobody left to compare with, the time before must stand in for the control arm.
+    alone = state.desired_replicas <= policy.canary.replicas
+    before = {name: r.value for name, r in readings.items() if r.value is not None}
+    return FlagChange(
+        id=change_id,
+        policy=policy.ref,
+        target=policy.target,
+        kind=wanted.kind,
+        origin=state.declared,
+        wanted=Declared(setting=wanted.setting.name, config=config, change_id=change_id),
+        rule=wanted.rule,
+        evidence=wanted.evidence,
+        phase=phase,
+        reason=reason,
+        message=wanted.message,
+        created_at=now,
+        phase_since=now,
+        ended_at=now if phase.ended else None,
+        base_template=state.user_template,
+        engine=engine_of(state),
+        before=before if alone else {},
+    )
+
+
+def _first_phase(mode: Mode, kind: ChangeKind) -> tuple[Phase, ChangeReason]:
     """Where a change begins in a mode, and why."""
     asked = ChangeReason.PROBE_DUE if kind is ChangeKind.PROBE else ChangeReason.RULE_FIRED
     match mode:
@@ -80,6 +134,6 @@ def first_phase(mode: Mode, kind: ChangeKind) -> tuple[Phase, ChangeReason]:
             return Phase.ADVISED, asked
 
 
-def new_id(policy: Policy, now: datetime) -> str:
+def _new_id(policy: Policy, now: datetime) -> str:
     """Sortable, unique, and short enough for a Kubernetes label."""
     return f"{policy.ref.name[:40]}-{now:%Y%m%d%H%M%S}-{secrets.token_hex(2)}"
