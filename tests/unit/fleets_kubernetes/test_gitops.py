@@ -24,7 +24,8 @@ def workload(
                 "labels": labels or {},
                 "annotations": notes or {},
                 "managedFields": [entry],
-            }
+            },
+            "spec": {"template": {"metadata": {}, "spec": {"containers": [{"name": "vllm"}]}}},
         }
     )
 
