@@ -25,7 +25,12 @@ from specpilot.controller.status import (
     without_rules,
 )
 from specpilot.controller.superseding import no_longer
-from specpilot.controller.targets import active_setting, in_force, observe
+from specpilot.controller.targets import (
+    active_setting,
+    in_force,
+    limits_left_to_rules,
+    observe,
+)
 from specpilot.controller.wanted import tick_ask, wanted_signals
 from specpilot.domain import contests
 from specpilot.domain.changes import (
@@ -105,6 +110,7 @@ class Evaluator:
                 p,
                 change=in_flight.get(p.target.key),
                 memory=memories.get(p.ref.uid, PolicyMemory()),
+                limits=limits_left_to_rules(p, engine_version=states[p.ref.uid].engine_version),
             )
             for p in mine
         }
@@ -299,6 +305,7 @@ class Evaluator:
             wanted.kind,
             policy=policy,
             state=state,
+            readings=readings,
             memory=memory,
             store=self._store,
             most=self._most,

@@ -9,6 +9,7 @@ from specpilot.domain.changes import ChangeKind
 from specpilot.domain.gates import Objection, Proposal, check
 from specpilot.domain.memory import PolicyMemory
 from specpilot.domain.policy import Policy
+from specpilot.domain.readings import Readings
 from specpilot.domain.settings import Setting
 from specpilot.domain.targets import TargetState
 from specpilot.engines import render
@@ -27,6 +28,7 @@ def objection_to(
     *,
     policy: Policy,
     state: TargetState,
+    readings: Readings,
     memory: PolicyMemory,
     store: Store,
     most: int | None,
@@ -39,6 +41,7 @@ def objection_to(
         kind: Rule or probe.
         policy: The policy.
         state: The target.
+        readings: Its signals now.
         memory: What is remembered of the policy.
         store: The state of record.
         most: Changes that may be in flight at a time in all targets; None is any number.
@@ -58,6 +61,8 @@ def objection_to(
             active=active_setting(policy, state.declared, engine_version=state.engine_version),
             config=rendered.config,
             refused=rendered.refused,
+            limit=rendered.guard,
+            batch=readings.value("batch_size"),
             kind=kind,
             history=[*recent, *(change for change in older if change.id not in known)],
             frozen=frozen(policy, now=now),

@@ -208,6 +208,7 @@ class Reconciler:
             change.kind,
             policy=policy,
             state=state,
+            readings=Readings(),  # what numbers ask for is for the rules, at every tick
             memory=memory,
             store=self._store,
             most=self._most,

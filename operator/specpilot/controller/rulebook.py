@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from specpilot.domain.batch_limits import with_limits
 from specpilot.domain.changes import FlagChange
 from specpilot.domain.evaluation import CompiledRuleSet, RuleSetError
 from specpilot.domain.memory import PolicyMemory
@@ -18,6 +19,9 @@ Key: TypeAlias = tuple[str, str, int]
 """Namespace and name of a rule set, and the number of a version."""
 
 
+_NONE: Mapping[str, int] = {}
+
+
 class Rulebook:
     """Finds the version a policy follows. Belongs to one evaluator.
 
@@ -29,14 +33,19 @@ class Rulebook:
         self._store = store
         self._heads: Mapping[tuple[str, str], Head] = {}
         self._versions: dict[Key, RuleSetVersion] = {}
-        self._compiled: dict[str, CompiledRuleSet] = {}
+        self._compiled: dict[object, CompiledRuleSet] = {}
 
     def load(self, uow: UnitOfWork) -> None:
         """Read where the rule sets stand, within the transaction a tick reads everything in."""
         self._heads = uow.rules.heads()
 
     def find(
-        self, policy: Policy, *, change: FlagChange | None, memory: PolicyMemory
+        self,
+        policy: Policy,
+        *,
+        change: FlagChange | None,
+        memory: PolicyMemory,
+        limits: Mapping[str, int] = _NONE,
     ) -> Found | RuleSetError:
         """Return the version in force for a policy, or why there is none.
 
@@ -44,18 +53,22 @@ class Rulebook:
             policy: The policy.
             change: Its change in flight.
             memory: What is remembered of it.
+            limits: Batch limits that rules must keep to (`domain.batch_limits`).
         """
         try:
-            return self.get(policy, kept=kept_version(policy, change, memory))
+            return self.get(policy, kept=kept_version(policy, change, memory), limits=limits)
         except RuleSetError as error:
             return error
 
-    def get(self, policy: Policy, *, kept: int | None = None) -> Found:
+    def get(
+        self, policy: Policy, *, kept: int | None = None, limits: Mapping[str, int] = _NONE
+    ) -> Found:
         """Return the kept, else the pinned, else the latest version.
 
         Args:
             policy: The policy.
             kept: See `kept_version`.
+            limits: See `find`.
 
         Raises:
             RuleSetError: There is none, it does not compile, or it does not fit the policy.
@@ -77,10 +90,13 @@ class Rulebook:
                 f"spec.rules.ruleSet: there is no rule set {name}{pinned} in namespace "
                 f"{namespace}; apply one, or name one that exists"
             )
-        compiled = self._compiled.get(version.content_hash)
+        key: object = version.content_hash
+        if limits:
+            key = (version.content_hash, policy.window, *sorted(limits.items()))
+        compiled = self._compiled.get(key)
         if compiled is None:
-            compiled = CompiledRuleSet(version.rule_set)
-            self._compiled[version.content_hash] = compiled
+            rules = with_limits(version.rule_set, limits, window=policy.window)
+            compiled = self._compiled[key] = CompiledRuleSet(rules)
         check_fit(version, policy.settings, policy.parameters)
         return version, compiled
 

@@ -29,6 +29,16 @@ _TRIED = frozenset({Phase.CANARY, Phase.ANALYSING, Phase.ROLLING_BACK})
 """Phases in which the wanted setting is on trial and the old one is still in force."""
 
 
+def limits_left_to_rules(policy: Policy, *, engine_version: str) -> dict[str, int]:
+    """Batch limits of the policy's settings that this engine would not keep to by itself."""
+    return {
+        name: limit
+        for name, setting in policy.settings.items()
+        if setting.disable_above_batch_size is not None
+        and (limit := render(setting, version=engine_version).guard) is not None
+    }
+
+
 def active_setting(policy: Policy, declared: Declared, *, engine_version: str) -> Setting:
     """Return which of the policy's settings runs, judged by what the engine was told."""
     for setting in policy.settings.values():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from specpilot.domain.batch_limits import resume
 from specpilot.domain.changes import ChangeKind, FlagChange, Phase
 from specpilot.domain.economics import engine_of
 from specpilot.domain.policy import Mode, Policy
@@ -26,6 +27,7 @@ class GateReason(StrEnum):
     SCALING = "Scaling"
     NO_REPLICAS = "NoReplicas"
     SETTING_REFUSED = "SettingRefused"
+    BATCH_LIMIT = "BatchLimit"
     FROZEN = "Frozen"
     CONTESTED = "Contested"
     COOLDOWN = "Cooldown"
@@ -47,6 +49,9 @@ class Proposal:
         active: What runs now.
         config: What the engine would be told for it.
         refused: Why the engine's version cannot run it, "" when it can.
+        limit: Running requests per replica above which it is not to run, where the engine would
+            run it all the same; None otherwise.
+        batch: Running requests per replica now; None when Unknown.
         kind: Rule or probe.
         history: Ended changes of this target, newest first, of at least a day; failures and
             successes of longer.
@@ -63,6 +68,8 @@ class Proposal:
     active: Setting
     config: str
     refused: str
+    limit: int | None = None
+    batch: float | None = None
     kind: ChangeKind
     history: Sequence[FlagChange]
     frozen: str
@@ -129,6 +136,17 @@ def _refused(p: Proposal) -> Objection | None:
             reason=GateReason.SETTING_REFUSED, message=f"setting {p.setting.name}: {p.refused}"
         )
     return None
+
+
+def _batch_limit(p: Proposal) -> Objection | None:
+    if p.limit is None or p.batch is None or p.batch < resume(p.limit):
+        return None
+    return Objection(
+        reason=GateReason.BATCH_LIMIT,
+        message=f"setting {p.setting.name} is not to run above a batch of {p.limit} "
+        f"(disableAboveBatchSize), which this engine would not keep to by itself; it may come back "
+        f"when batch_size is below {resume(p.limit):g} (it is {p.batch:.1f})",
+    )
 
 
 def _disaggregated(p: Proposal) -> Objection | None:
@@ -285,6 +303,7 @@ GATES: tuple[Callable[[Proposal], Objection | None], ...] = (
     _rolling,
     _replicas,
     _refused,
+    _batch_limit,
     _disaggregated,
     _contested,
     _frozen,

@@ -8,8 +8,9 @@ import pytest
 
 from specpilot.domain.changes import ChangeReason, Phase
 from specpilot.domain.policy import AlertRoute, Event, Guardrail, Mode, Policy
-from specpilot.domain.settings import Declared
+from specpilot.domain.settings import OFF, Declared
 from tests.unit.controller.model import START, Modelled
+from tests.unit.domain.builders import NGRAM
 
 THEIRS = Declared(setting="unrecognised", config='{"method":"suffix"}', change_id="")
 
@@ -40,6 +41,28 @@ def test_a_setting_that_refuses_requests_is_undone(world: Modelled) -> None:
     assert (change.phase, change.reason) == (Phase.ROLLED_BACK, ChangeReason.GUARDRAIL_BROKEN)
     assert "error_rate canary-control 0.200" in change.message
     assert {pod.replica.declared.setting for pod in world.model.pods} == {"off"}
+
+
+def test_a_batch_limit_that_the_engine_does_not_know_is_kept_to_all_the_same(
+    tmp_path: Path,
+) -> None:
+    """vLLM 0.17 crashes on the key and has no schedule yet: the intent is a rule nobody wrote."""
+    limited = replace(NGRAM, disable_above_batch_size=10)
+    world = Modelled(tmp_path, probe=None, settings={"off": OFF, "ngram": limited})
+    world.model.version = "0.17.0"
+    world.numbers.batch = 15.0  # the user's own rules say nothing of it
+    world.run(150)
+    assert not world.changes(), "three windows of a minute have not passed"
+    world.run(400, until=lambda: ended(world))
+    (change,) = world.changes()
+    assert (change.phase, change.wanted.setting) == (Phase.SUCCEEDED, "off")
+    assert change.rule.rule == "disableAboveBatchSize:ngram"
+    assert "batch_size 15" in change.message or "15" in str(change.evidence)
+    world.run(300)
+    assert len(world.changes()) == 1
+    world.numbers.batch = 1.0
+    world.run(400, until=lambda: len(world.changes()) == 2 and ended(world))
+    assert world.changes()[-1].wanted.setting == "ngram"
 
 
 def test_a_canary_that_flaps_is_undone_though_its_numbers_are_fine(world: Modelled) -> None:
