@@ -2,14 +2,18 @@
 
 render(setting, version=..., runtime=...) -> Rendered
 parse(argv, version=..., ...) -> Parsed
+without_speculation(argv) -> argv
 capabilities.TABLE: every fact that both rest on
 """
 
 from specpilot.engines.capabilities import On, Runtime
 from specpilot.engines.parse import Parsed, parse
 from specpilot.engines.render import Rendered, arguments, empty_value_is_off, render
+from specpilot.engines.strip import without_speculation
+from specpilot.engines.words import CommandLineError
 
 __all__ = [
+    "CommandLineError",
     "On",
     "Parsed",
     "Rendered",
@@ -18,4 +22,5 @@ __all__ = [
     "empty_value_is_off",
     "parse",
     "render",
+    "without_speculation",
 ]

@@ -51,7 +51,7 @@ def engine_words(
         _expanded(text, at=at, env=env, variable=variable, unknown=unknown)
         for at, text in enumerate(argv)
     ]
-    at = _shell_at(words)
+    at = shell_at(words)
     if at is not None:
         script = words[at + 1].at if at + 1 < len(words) else -1
         found = _in_script(words[at:], env=env, variable=variable)
@@ -88,7 +88,7 @@ def _program(word: Word) -> str:
     return PurePosixPath(word.text).name
 
 
-def _shell_at(words: Sequence[Word]) -> int | None:
+def shell_at(words: Sequence[Word]) -> int | None:
     """The place of the -c that a shell gets; None when the engine is started directly."""
     for index, word in enumerate(words[:-1]):
         if _program(word) == "vllm" and words[index + 1].text == "serve":

@@ -86,6 +86,19 @@ def collect(words: Sequence[Word], *, where: str = "") -> list[Flag]:
     return found
 
 
+def width(words: Sequence[Word], index: int) -> int:
+    """Return how many words the speculation flag at an index takes; 0 when none stands there.
+
+    Raises:
+        CommandLineError: An abbreviation is ambiguous.
+    """
+    written, equals, _ = words[index].text.partition("=")
+    name, _, _ = _name(written)
+    if not name:
+        return 0
+    return 1 if equals or _takes_no_value(name) else 2
+
+
 def _name(written: str) -> tuple[str, tuple[str, ...], bool]:
     """Full name, dotted path and list mark; an empty name when it is no speculation flag."""
     if written == "-sc":
