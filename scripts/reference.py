@@ -41,6 +41,7 @@ WORDS: dict[str, str] = {
     "Cooldown": "the last change ended less than limits.cooldown ago",
     "RecentlyFailed": "the setting failed on this engine and template; it waits, longer each time",
     "BudgetSpent": "limits.flipsPerHour or flipsPerDay is used up",
+    "WouldDeadlock": "the strategy starts a replica before one stops, and no node has room for it",
     "NeedsDowntime": "a canary cannot start without fewer serving than the strategy allows",
     # targets
     "NotFound": "there is no such workload",
@@ -49,7 +50,9 @@ WORDS: dict[str, str] = {
     "ContainerNotFound": "the pod has no such container",
     "NotWired": "the container does not read the annotation; the message has what to add",
     "ShadowedByArgs": "another speculation flag of the command line would win",
-    "PausedByUser": "somebody else paused the Deployment",
+    "PausedByUser": "somebody else holds the workload's rolls (paused, or a partition)",
+    "UnsuitableStrategy": "with the workload's own strategy nothing can be tried first",
+    "ChannelDoesNotFit": "settings cannot travel the way rollout.channel asks for",
     "Unreachable": "the fleet did not answer",
     # flag changes
     "RuleFired": "a rule asked for it",

@@ -187,8 +187,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   resources: [flagchanges]
   verbs: [create, patch, delete]
 - apiGroups: [apps]
-  resources: [deployments]
+  resources: [deployments, statefulsets]
   verbs: [get, list, watch, patch]
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets]
+  verbs: [get, list, watch, patch]
+- apiGroups: [argoproj.io]
+  resources: [rollouts]
+  verbs: [get, list, watch, patch]
+- apiGroups: [argoproj.io]
+  resources: [rollouts/status] # to say the word that a pause step waits for
+  verbs: [patch]
 - apiGroups: [apps]
   resources: [replicasets]
   verbs: [get, list, watch]
@@ -197,7 +206,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   verbs: [list]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch]
+  verbs: [get, list, watch, delete] # delete: those that a change undone has left broken
 {{- with .Values.alerts.secretNames }}
 - apiGroups: [""]
   resources: [secrets]

@@ -21,15 +21,17 @@ from specpilot.controller.reconciler import Reconciler
 from specpilot.controller.recorder import Recorder
 from specpilot.controller.runner import Runner, SystemClock
 from specpilot.fleets.kubernetes import (
+    WATCHED,
     Api,
     Cached,
-    DeploymentFleet,
     Elector,
+    KubernetesFleet,
     Live,
     Terms,
     Token,
     Watches,
     ask_engine,
+    installed,
 )
 from specpilot.fleets.kubernetes.gitops import patch
 from specpilot.store import Leadership, Store
@@ -104,6 +106,7 @@ class ClusterService:
             clock=self._clock,
             on_change=lambda *_: None,  # level-triggered: open changes are looked at every second
             namespaces=options.namespaces,
+            resources=(*WATCHED, *installed(api, namespaces=options.namespaces)),
         )
         self._elector = Elector(
             api=api,
@@ -178,7 +181,7 @@ class ClusterService:
             )
             parts = Parts(
                 store=store,
-                fleet=DeploymentFleet(
+                fleet=KubernetesFleet(
                     api,
                     source=Cached(self._watches, live=Live(api)),
                     version=ask_engine,

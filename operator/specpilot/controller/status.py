@@ -74,7 +74,7 @@ def conditions(
         type="TargetReady",
         status=problem is None,
         reason=str(problem.reason) if problem else "ReplicasFailing" if failing else "Found",
-        message=problem.message if problem else failing or state.rolling,
+        message=problem.message if problem else failing or state.rolling or state.channel,
     )
     blind = evaluation is None or evaluation.blind
     metrics = Condition(

@@ -35,6 +35,7 @@ class GateReason(StrEnum):
     DISAGGREGATED = "Disaggregated"
     RECENTLY_FAILED = "RecentlyFailed"
     BUDGET_SPENT = "BudgetSpent"
+    WOULD_DEADLOCK = "WouldDeadlock"
     NEEDS_DOWNTIME = "NeedsDowntime"
 
 
@@ -281,6 +282,13 @@ def _budget(p: Proposal) -> Objection | None:
     return None
 
 
+def _deadlock(p: Proposal) -> Objection | None:
+    """No acceptance of downtime helps here: the strategy would not use it."""
+    if not p.state.deadlock:
+        return None
+    return Objection(reason=GateReason.WOULD_DEADLOCK, message=p.state.deadlock)
+
+
 def _downtime(p: Proposal) -> Objection | None:
     if p.state.can_add_replica or p.policy.allow_downtime:
         return None
@@ -310,6 +318,7 @@ GATES: tuple[Callable[[Proposal], Objection | None], ...] = (
     _recently_failed,
     _cooldown,
     _budget,
+    _deadlock,
     _downtime,
     _concurrent,
 )

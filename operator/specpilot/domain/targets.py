@@ -8,6 +8,15 @@ from enum import StrEnum
 from specpilot.domain.settings import Declared
 
 
+class Channel(StrEnum):
+    """How a setting reaches a target's replicas."""
+
+    AUTO = "Auto"
+    ANNOTATION = "Annotation"
+    ARGS = "Args"
+    OWNER = "Owner"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetRef:
     """Names a target. `namespace` is "local" on one machine.
@@ -17,19 +26,21 @@ class TargetRef:
         namespace: Namespace of the workload.
         name: Name of the workload or of the local group.
         container: The container that runs the engine; "" means the only one, or the one named vllm.
+        channel: How its settings travel; AUTO leaves the choice to the fleet.
     """
 
     kind: str
     namespace: str
     name: str
     container: str = ""
+    channel: Channel = Channel.AUTO
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.namespace}/{self.name}"
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Identity: the container is a detail of the same workload."""
+        """Identity: container and channel are details of the same workload."""
         return (self.kind, self.namespace, self.name)
 
 
@@ -43,6 +54,8 @@ class TargetProblem(StrEnum):
     NOT_WIRED = "NotWired"
     SHADOWED_BY_ARGS = "ShadowedByArgs"
     PAUSED_BY_USER = "PausedByUser"
+    UNSUITABLE_STRATEGY = "UnsuitableStrategy"
+    CHANNEL_DOES_NOT_FIT = "ChannelDoesNotFit"
     UNREACHABLE = "Unreachable"
 
 
@@ -120,6 +133,8 @@ class TargetState:
         halted: The roll is held after its first replicas (a paused Deployment, a partition).
         can_add_replica: Whether a canary can come up without fewer replicas serving than the
             workload's own strategy allows; without that a change means downtime.
+        deadlock: Why a roll by the workload's own strategy would wait for ever, in words: it
+            starts a replica before one stops, and no node has room. "" when it would not.
         engine_version: The engine's version as text, "" when not known.
         labels: Labels of the workload itself.
         progress_deadline_s: The workload's own limit for a replica to become ready, 0 for none.
@@ -127,6 +142,7 @@ class TargetState:
             cache over: the other half must run the same drafter.
         scaling: Words while an autoscaler changes the number of replicas, "" otherwise.
         keeper: The GitOps tool that applies the workload, None when none does.
+        channel: How settings travel to it, and why so, in words; "" where there is but one way.
     """
 
     ref: TargetRef
@@ -138,12 +154,14 @@ class TargetState:
     rolling: str = ""
     halted: bool = False
     can_add_replica: bool = True
+    deadlock: str = ""
     engine_version: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     progress_deadline_s: float = 0.0
     kv_transfer: bool = False
     scaling: str = ""
     keeper: Keeper | None = None
+    channel: str = ""
 
     def live(self) -> tuple[Replica, ...]:
         """Replicas that are not going away."""

@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from specpilot.domain import policy as domain
 from specpilot.domain.settings import OFF, OFF_NAME
 from specpilot.domain.signals import MEASURED, REMEMBERED, SIGNALS, Unit
-from specpilot.domain.targets import TargetRef
+from specpilot.domain.targets import Channel, TargetRef
 from specpilot.resources.base import ObjectName, Strict, Text
 from specpilot.resources.quantities import Bound, Duration, Percent, PositiveDuration
 from specpilot.resources.settings import SettingSpec
@@ -28,14 +28,10 @@ class TargetKind(StrEnum):
     """Kinds of targets that have an adapter."""
 
     DEPLOYMENT = "Deployment"
+    STATEFUL_SET = "StatefulSet"
+    LEADER_WORKER_SET = "LeaderWorkerSet"
+    ROLLOUT = "Rollout"
     LOCAL = "Local"
-
-
-class Channel(StrEnum):
-    """How a setting reaches a target."""
-
-    AUTO = "Auto"
-    ANNOTATION = "Annotation"
 
 
 class TargetSpec(Strict):
@@ -296,6 +292,7 @@ def policy(spec: PolicySpec, *, ref: domain.PolicyRef, generation: int) -> domai
             namespace=LOCAL_NAMESPACE if local else ref.namespace,
             name=spec.target.name,
             container=spec.target.container,
+            channel=spec.rollout.channel,
         ),
         mode=spec.mode,
         paused=spec.paused,

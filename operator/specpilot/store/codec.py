@@ -22,7 +22,7 @@ from specpilot.domain.memory import Pending, PolicyMemory
 from specpilot.domain.policy import PolicyRef
 from specpilot.domain.readiness import Seen
 from specpilot.domain.settings import Declared
-from specpilot.domain.targets import TargetRef
+from specpilot.domain.targets import Channel, TargetRef
 
 Plain = dict[str, object]
 _Json = Mapping[str, Any]
@@ -56,6 +56,7 @@ def target_to_plain(ref: TargetRef) -> Plain:
         "namespace": ref.namespace,
         "name": ref.name,
         "container": ref.container,
+        "channel": str(ref.channel),
     }
 
 
@@ -65,6 +66,7 @@ def _target(data: _Json) -> TargetRef:
         namespace=data["namespace"],
         name=data["name"],
         container=data.get("container", ""),
+        channel=Channel(data.get("channel", Channel.AUTO)),
     )
 
 

@@ -34,8 +34,17 @@ _SUFFIX = "[bcdfghjklmnpqrstvwxz2456789]"
 """Kubernetes draws the ends of names from these, so that `chat-big` is not taken for `chat`'s."""
 
 
+_NUMBERED = frozenset({"StatefulSet", "LeaderWorkerSet"})
+"""Kinds whose pods have an ordinal; the workers of a group, which do not serve, have two."""
+
+
 def pods_of(target: TargetRef) -> str:
-    """Pattern of the names of a Deployment's pods: its own name, a template's hash, and an end."""
+    """Pattern of the names of a workload's pods.
+
+    The pods of a Deployment or Rollout have its own name, a template's hash, and an end.
+    """
+    if target.kind in _NUMBERED:
+        return f"{re.escape(target.name)}-[0-9]+"
     return f"{re.escape(target.name)}-{_SUFFIX}{{1,10}}-{_SUFFIX}{{5}}"
 
 

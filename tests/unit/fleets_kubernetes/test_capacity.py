@@ -87,6 +87,24 @@ class Case:
     used: dict[str, dict[str, Decimal]] = field(default_factory=dict)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "pods", "want", "reason"),
+    [
+        ([node(), node("n2")], 2, True, "one on each"),
+        ([node()], 2, False, "the second pod of the group finds none"),
+        ([node(gpus=2)], 2, True, "both on one"),
+        ([node(gpus=2), node("n2")], 4, False, "one too many"),
+    ],
+)
+def test_room_for_a_group(nodes: list[dict[str, Any]], pods: int, want: bool, reason: str) -> None:
+    """What the first pod takes is not there for the second."""
+    spec = {"containers": [container(gpu="1")]}
+    found = room_on(nodes, {}, [spec] * pods)
+    assert found.there is want, reason
+    if not want:
+        assert f"of {pods} pods have been placed" in found.message
+
+
 CASES = [
     Case("a free GPU", [node()], True),
     Case("all are taken", [node()], False, used={"n1": {GPU: Decimal(1)}}),
@@ -132,7 +150,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.reason)
 def test_room(case: Case) -> None:
     spec = {"containers": [container(gpu="1")], **case.spec}
-    found = room_on(case.nodes, case.used, spec)
+    found = room_on(case.nodes, case.used, [spec])
     assert found.there is case.want
     if not case.want:
         assert f"1 {GPU}" in found.message
@@ -148,14 +166,14 @@ def test_one_reading_serves_many_and_grows_old() -> None:
     with serve(answer) as server:
         capacity = Capacity(server.api(), clock=lambda: now[0], fresh_s=15)
         one, two = ({"containers": [container(gpu=n)]} for n in ("1", "2"))
-        assert capacity.room(one).there
-        assert not capacity.room(two).there
+        assert capacity.room_for([one]).there
+        assert not capacity.room_for([two]).there
         assert len(server.requests) == 2
         assert server.requests[1].query["fieldSelector"] == (
             "status.phase!=Succeeded,status.phase!=Failed"
         )
         now[0] = 16.0
-        capacity.room(one)
+        capacity.room_for([one])
         assert len(server.requests) == 4
 
 
@@ -164,7 +182,7 @@ def test_pods_that_are_at_hand_are_not_asked_for() -> None:
     held = [{"spec": spec, "status": {"phase": phase}} for phase in ("Running", "Failed")]
     with serve(lambda _, reply: reply.json({"items": [node(gpus=2)]})) as server:
         capacity = Capacity(server.api(), clock=lambda: 0.0, pods=lambda: held)
-        assert capacity.room(spec).there, "the failed one holds nothing"
+        assert capacity.room_for([spec]).there, "the failed one holds nothing"
         assert [seen.path for seen in server.requests] == ["/api/v1/nodes"]
 
 
@@ -173,9 +191,9 @@ def test_nodes_are_gone_through_once_for_all_targets_of_a_kind(
 ) -> None:
     asked: list[Any] = []
 
-    def counted(nodes: Any, used: Any, spec: Any) -> Room:
-        asked.append(spec)
-        return room_on(nodes, used, spec)
+    def counted(nodes: Any, used: Any, specs: Any) -> Room:
+        asked.extend(specs)
+        return room_on(nodes, used, specs)
 
     monkeypatch.setattr("specpilot.fleets.kubernetes.capacity.room_on", counted)
     one = {"containers": [container(gpu="1")]}
@@ -191,26 +209,28 @@ def test_nodes_are_gone_through_once_for_all_targets_of_a_kind(
     with serve(lambda _, reply: reply.json({"items": [node(gpus=2)]})) as server:
         capacity = Capacity(server.api(), clock=lambda: now[0], pods=list)
         for spec in (one, alike, one):
-            assert capacity.room(spec).there
+            assert capacity.room_for([spec]).there
         assert asked == [one]
         for spec in others:
-            capacity.room(spec)
+            capacity.room_for([spec])
         assert asked == [one, *others], "what decides tells them apart"
         now[0] = 31.0
-        capacity.room(one)
+        capacity.room_for([one])
         assert len(asked) == 2 + len(others), "a new reading, a new answer"
 
 
 def test_a_pod_without_devices_asks_nobody() -> None:
     with serve(lambda _, reply: reply.failure(500, "", "")) as server:
         capacity = Capacity(server.api(), clock=lambda: 0.0)
-        assert capacity.room({"containers": [container(cpu="900")]}).there
+        assert capacity.room_for([{"containers": [container(cpu="900")]}]).there
         assert server.requests == []
 
 
 def test_what_may_not_be_seen_is_assumed_and_said() -> None:
     with serve(lambda _, reply: reply.failure(403, "Forbidden", "no nodes for you")) as server:
-        room = Capacity(server.api(), clock=lambda: 0.0).room({"containers": [container(gpu="1")]})
+        room = Capacity(server.api(), clock=lambda: 0.0).room_for(
+            [{"containers": [container(gpu="1")]}]
+        )
     assert room.there
     assert "assumed" in room.message
     assert "no nodes for you" in room.message
@@ -220,4 +240,4 @@ def test_an_outage_is_not_room() -> None:
     with serve(lambda _, reply: reply.failure(503, "", "later")) as server:
         capacity = Capacity(server.api(), clock=lambda: 0.0)
         with pytest.raises(ApiError):
-            capacity.room({"containers": [container(gpu="1")]})
+            capacity.room_for([{"containers": [container(gpu="1")]}])

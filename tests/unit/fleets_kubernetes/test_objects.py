@@ -1,22 +1,28 @@
 """Reading raw objects, and keeping only what is read."""
 
 import copy
+import functools
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specpilot.fleets.kubernetes.channels import owned_fields
+from specpilot.fleets.kubernetes.channels.annotation import annotation_path
 from specpilot.fleets.kubernetes.objects import (
-    PAUSED,
-    annotation_path,
     instant,
     owners,
-    slim_deployment,
+    slim_workload,
     user_template,
 )
 from specpilot.fleets.kubernetes.wiring import ANNOTATIONS, CONFIG_ANNOTATION
+from specpilot.fleets.kubernetes.workloads import WORKLOADS
+from specpilot.fleets.kubernetes.workloads.base import POD_TEMPLATE
 from tests.unit.fleets_kubernetes.fakes import deployment
+
+DEPLOYMENT = WORKLOADS["Deployment"]
+slim_deployment = functools.partial(slim_workload, fields=owned_fields(DEPLOYMENT))
 
 ours = st.dictionaries(st.sampled_from(ANNOTATIONS), st.text(max_size=8))
 theirs = st.dictionaries(st.sampled_from(["a", "kubectl.kubernetes.io/restartedAt"]), st.text())
@@ -83,9 +89,9 @@ def managed() -> dict[str, Any]:
 @pytest.mark.parametrize("keep", [lambda o: o, slim_deployment], ids=["whole", "kept"])
 def test_owners(keep: Any) -> None:
     found = keep(copy.deepcopy(managed()))
-    assert owners(found, *PAUSED) == {"specpilot", "kubectl-rollout"}
-    assert owners(found, *annotation_path(CONFIG_ANNOTATION)) == {"specpilot"}
-    assert owners(found, *annotation_path("other")) == frozenset()
+    assert owners(found, *DEPLOYMENT.hold_field) == {"specpilot", "kubectl-rollout"}
+    assert owners(found, *annotation_path(POD_TEMPLATE, CONFIG_ANNOTATION)) == {"specpilot"}
+    assert owners(found, *annotation_path(POD_TEMPLATE, "other")) == frozenset()
 
 
 def test_what_is_kept_of_managed_fields_is_what_is_read() -> None:

@@ -172,12 +172,17 @@ def test_fault(case: Fault) -> None:
         (engine(env=[]), Declared(), "the argument alone: nothing reads the annotations"),
         (
             engine(args=["serve", "m", "--speculative-config", NGRAM], env=[]),
-            Declared(setting="unrecognised", config=NGRAM),
+            Declared(setting="ngram", config=NGRAM, change_id="c"),
+            "not wired: its flags say what the annotations claim, so the name is right",
+        ),
+        (
+            engine(args=["serve", "m", "--speculative-config", '{"method":"suffix"}'], env=[]),
+            Declared(setting="unrecognised", config='{"method":"suffix"}'),
             "not wired: what its flags say, whatever is annotated",
         ),
         (
-            engine(args=["serve", "m", ARGUMENT, f"--speculative-config={NGRAM}"]),
-            Declared(setting="unrecognised", config=NGRAM),
+            engine(args=["serve", "m", ARGUMENT, '--speculative-config={"method":"suffix"}']),
+            Declared(setting="unrecognised", config='{"method":"suffix"}'),
             "shadowed: the literal runs",
         ),
     ],

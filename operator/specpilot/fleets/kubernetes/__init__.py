@@ -2,13 +2,13 @@
 
 api = connect(kubeconfig=..., field_manager=...)
     watches = Watches(api=api, clock=..., on_change=..., namespaces=...)
-    fleet = DeploymentFleet(api, source=Cached(watches, live=Live(api)), version=ask_engine)
+    fleet = KubernetesFleet(api, source=Cached(watches, live=Live(api)), version=ask_engine)
 """
 
 from specpilot.fleets.kubernetes.api import FIELD_MANAGER, Api, ApiError, connect
-from specpilot.fleets.kubernetes.deployments import DeploymentFleet
 from specpilot.fleets.kubernetes.election import Elector, Terms, Token
 from specpilot.fleets.kubernetes.flagchanges import FlagChangeMirror
+from specpilot.fleets.kubernetes.fleet import KubernetesFleet
 from specpilot.fleets.kubernetes.request import (
     ALERT_CHANNELS,
     DEPLOYMENTS,
@@ -21,7 +21,7 @@ from specpilot.fleets.kubernetes.source import Cached, Live
 from specpilot.fleets.kubernetes.status import StatusWriter
 from specpilot.fleets.kubernetes.versions import ask_engine
 from specpilot.fleets.kubernetes.watch import Pace, WatchState
-from specpilot.fleets.kubernetes.watches import Watches
+from specpilot.fleets.kubernetes.watches import WATCHED, Watches, installed
 
 __all__ = [
     "ALERT_CHANNELS",
@@ -30,12 +30,13 @@ __all__ = [
     "FLAG_CHANGES",
     "POLICIES",
     "RULE_SETS",
+    "WATCHED",
     "Api",
     "ApiError",
     "Cached",
-    "DeploymentFleet",
     "Elector",
     "FlagChangeMirror",
+    "KubernetesFleet",
     "Live",
     "Pace",
     "Resource",
@@ -46,4 +47,5 @@ __all__ = [
     "Watches",
     "ask_engine",
     "connect",
+    "installed",
 ]

@@ -7,7 +7,7 @@ is used of the client is what is hard to get right: kubeconfig, rotating tokens,
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kubernetes import config as kubeconfig_loader
@@ -46,6 +46,11 @@ class ApiError(FleetError):
     def conflict(self) -> bool:
         """Somebody else wrote in between, or the object is another one of the same name."""
         return self.status == 409  # noqa: PLR2004 - as above
+
+    @property
+    def test_failed(self) -> bool:
+        """A JSON patch rested on a value that is not there any more (or the object is invalid)."""
+        return self.status == 422  # noqa: PLR2004 - as above
 
     @property
     def expired(self) -> bool:
@@ -212,7 +217,7 @@ class Api:
                 resource_path=request.path,
                 query_params=list(request.query),
                 header_params=headers,
-                body=None if request.body is None else dict(request.body),
+                body=_plain(request.body),
                 auth_settings=["BearerToken"],
             )
             # A server that accepts and never answers must not hold a thread for ever.
@@ -227,6 +232,13 @@ class Api:
                 f"{request}: the API server does not answer: {error}", status=0
             ) from error
         return response
+
+
+def _plain(body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> Any:
+    """The client serialises plain dicts and lists only."""
+    if body is None or isinstance(body, Mapping):
+        return None if body is None else dict(body)
+    return [dict(part) for part in body]
 
 
 _REMEDIES = {

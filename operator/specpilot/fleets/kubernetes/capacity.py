@@ -142,30 +142,52 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
 def room_on(
     nodes: Sequence[Mapping[str, Any]],
     used: Mapping[str, Mapping[str, Decimal]],
-    spec: Mapping[str, Any],
+    specs: Sequence[Mapping[str, Any]],
 ) -> Room:
-    """Look for a node that can take one more pod.
+    """Look for nodes that can take more pods, one after the other, as the scheduler would.
 
     Args:
         nodes: All nodes.
         used: Requests of the pods bound to each node, terminating ones included: they hold their
             devices until they are gone.
-        spec: Spec of the pod.
+        specs: Specs of the pods.
     """
+    taken = {name: dict(amounts) for name, amounts in used.items()}
+    chosen: list[str] = []
+    # The largest first: a group's pods are alike, and its leader may want less than a worker.
+    for spec in sorted(specs, key=_devices, reverse=True):
+        asked = requests(spec)
+        candidates = [node for node in nodes if fits(node, spec)]
+        node = next((n for n in candidates if _has(n, taken, asked)), None)
+        if node is None:
+            devices = ", ".join(f"{v} {k}" for k, v in asked.items() if wants_devices({k: v}))
+            after = f" after {len(chosen)} of {len(specs)} pods have been placed" if chosen else ""
+            return Room(
+                there=False,
+                message=f"none of {len(candidates)} nodes that suit the pod has {devices} to "
+                f"spare{after}",
+            )
+        name = str(node["metadata"]["name"])
+        _add(taken.setdefault(name, {}), asked)
+        chosen.append(name)
+    return Room(there=True, message=f"node {', '.join(chosen)} has room")
+
+
+def _devices(spec: Mapping[str, Any]) -> Decimal:
     asked = requests(spec)
-    candidates = [node for node in nodes if fits(node, spec)]
-    for node in candidates:
-        offered = (node.get("status") or {}).get("allocatable") or {}
-        taken = used.get(node["metadata"]["name"], {})
-        if all(
-            quantity(offered.get(name, 0)) - taken.get(name, Decimal(0)) >= amount
-            for name, amount in asked.items()
-        ):
-            return Room(there=True, message=f"node {node['metadata']['name']} has room")
-    devices = ", ".join(f"{v} {k}" for k, v in asked.items() if wants_devices({k: v}))
-    return Room(
-        there=False,
-        message=f"none of {len(candidates)} nodes that suit the pod has {devices} to spare",
+    return sum((v for k, v in asked.items() if wants_devices({k: v})), Decimal(0))
+
+
+def _has(
+    node: Mapping[str, Any],
+    used: Mapping[str, Mapping[str, Decimal]],
+    asked: Mapping[str, Decimal],
+) -> bool:
+    offered = (node.get("status") or {}).get("allocatable") or {}
+    taken = used.get(node["metadata"]["name"], {})
+    return all(
+        quantity(offered.get(name, 0)) - taken.get(name, Decimal(0)) >= amount
+        for name, amount in asked.items()
     )
 
 
@@ -199,22 +221,24 @@ class Capacity:
         self._answers: dict[str, Room] = {}  # of this reading, by what of a pod decides
         self._blind = ""
 
-    def room(self, spec: Mapping[str, Any]) -> Room:
-        """Whether one more such pod finds a place; True, and why, where it cannot be known.
+    def room_for(self, specs: Sequence[Mapping[str, Any]]) -> Room:
+        """Whether so many more pods find places; True, and why, where it cannot be known.
 
         Raises:
             ApiError: The API server did not answer.
         """
         with self._lock:
-            key = _deciding(spec)
-            if key not in self._answers and not wants_devices(requests(spec)):
-                return Room(there=True)
+            key = "/".join(_deciding(spec) for spec in specs)
+            if key not in self._answers:
+                specs = [spec for spec in specs if wants_devices(requests(spec))]
+                if not specs:
+                    return Room(there=True)
             if self._read_at is None or self._clock() - self._read_at > self._fresh_s:
                 self._read()
             if self._blind:
                 return Room(there=True, message=self._blind)
             if key not in self._answers:
-                self._answers[key] = room_on(self._nodes, self._used, spec)
+                self._answers[key] = room_on(self._nodes, self._used, specs)
             return self._answers[key]
 
     def _read(self) -> None:

@@ -22,9 +22,15 @@ TOOLS = frozenset(
 TEMPLATE_HASH_LABEL = "pod-template-hash"
 """Label that the Deployment controller adds to a ReplicaSet's template, and to nothing else."""
 
+ROLLOUT_HASH_LABEL = "rollouts-pod-template-hash"
+"""The same of the Argo Rollouts controller."""
+
 USER_TEMPLATE = "specpilotUserTemplate"
 """Key under which what is kept carries `user_template`: it is asked for at every tick, and a
 ReplicaSet is kept without its template's bulk."""
+
+
+_HASH_LABELS = (TEMPLATE_HASH_LABEL, ROLLOUT_HASH_LABEL)
 
 
 def key_of(obj: Mapping[str, Any]) -> tuple[str, str]:
@@ -67,7 +73,7 @@ def user_template(template: Mapping[str, Any]) -> str:
     Anything else counts: a restart annotation by kubectl is an edit as an image change is one.
     """
     metadata = {k: v for k, v in (template.get("metadata") or {}).items() if v is not None}
-    for field, dropped in (("annotations", ANNOTATIONS), ("labels", (TEMPLATE_HASH_LABEL,))):
+    for field, dropped in (("annotations", ANNOTATIONS), ("labels", _HASH_LABELS)):
         # The server leaves an empty map out or not, by its version and by who emptied it.
         kept = {k: v for k, v in (metadata.pop(field, None) or {}).items() if k not in dropped}
         if kept:
@@ -76,12 +82,12 @@ def user_template(template: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def owners(obj: Mapping[str, Any], *path: str) -> frozenset[str]:
+def owners(obj: Mapping[str, Any], *path: str | int) -> frozenset[str]:
     """Field managers that own a field, by the object's managed fields.
 
     Args:
         obj: The object.
-        path: Names of the fields from the top (`"spec", "paused"`).
+        path: Names of the fields from the top (`"spec", "paused"`). A list's item is not found.
     """
     found = set()
     for entry in obj["metadata"].get("managedFields") or ():
@@ -93,14 +99,6 @@ def owners(obj: Mapping[str, Any], *path: str) -> frozenset[str]:
         if node is not None:
             found.add(str(entry.get("manager") or ""))
     return frozenset(found)
-
-
-PAUSED = ("spec", "paused")
-
-
-def annotation_path(key: str) -> tuple[str, ...]:
-    """Path of an annotation of the pod template, for `owners`."""
-    return ("spec", "template", "metadata", "annotations", key)
 
 
 def _project(fields: Any, path: Sequence[str]) -> dict[str, Any] | None:
@@ -118,20 +116,27 @@ def _merge(into: dict[str, Any], other: Mapping[str, Any]) -> None:
         _merge(into.setdefault(key, {}), value)
 
 
-def slim_deployment(obj: Object) -> Object:
-    """Keep all but the managed fields that do not concern us, and a hash of the template."""
+def slim_workload(obj: Object, *, fields: Sequence[Sequence[str]]) -> Object:
+    """Keep all but the managed fields that do not concern us, and a hash of the template.
+
+    Args:
+        obj: The object, which is changed.
+        fields: Paths of the fields whose owners matter.
+    """
     kept = []
     for entry in obj["metadata"].pop("managedFields", None) or ():
-        fields: dict[str, Any] = {}
-        for path in (PAUSED, *(annotation_path(key) for key in ANNOTATIONS)):
+        found: dict[str, Any] = {}
+        for path in fields:
             part = _project(entry.get("fieldsV1"), path)
             if part is not None:
-                _merge(fields, part)
+                _merge(found, part)
         tool = entry.get("manager") in TOOLS
-        if (fields or tool) and not entry.get("subresource"):
-            kept.append({"manager": entry.get("manager"), "fieldsV1": fields})
+        if (found or tool) and not entry.get("subresource"):
+            kept.append({"manager": entry.get("manager"), "fieldsV1": found})
     obj["metadata"]["managedFields"] = kept
-    obj[USER_TEMPLATE] = user_template(obj["spec"]["template"])
+    template = (obj.get("spec") or {}).get("template")
+    if template:
+        obj[USER_TEMPLATE] = user_template(template)
     return obj
 
 
@@ -216,3 +221,18 @@ def slim_custom(obj: Object) -> Object:
 def by_controller(objs: Iterable[Object], uid: str) -> list[Object]:
     """Those of the objects that are managed by the owner of this uid."""
     return [o for o in objs if (controller_of(o) or {}).get("uid") == uid]
+
+
+def template_of(revision: Mapping[str, Any]) -> tuple[dict[str, str], str]:
+    """Our annotations in the template of a ReplicaSet or the like, and the hash of the rest."""
+    template = revision["spec"]["template"]
+    kept = revision.get(USER_TEMPLATE)
+    return our_annotations(template.get("metadata") or {}), str(kept or user_template(template))
+
+
+def user_templates(templates: Iterable[Mapping[str, Any]]) -> str:
+    """The hash of several templates; that of one is `user_template`."""
+    hashes = [user_template(template) for template in templates]
+    if len(hashes) == 1:
+        return hashes[0]
+    return hashlib.sha256("/".join(hashes).encode()).hexdigest()[:16]

@@ -1,6 +1,6 @@
 """Requests to the API server as plain values: what to say, apart from saying it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -14,6 +14,9 @@ APPLY = "application/apply-patch+yaml"
 Without it the client sends a strategic merge, and says nothing.
 """
 
+JSON_PATCH = "application/json-patch+json"
+"""The content type of a list of operations that are done all or not at all (RFC 6902)."""
+
 _PAGE = 500
 
 
@@ -25,6 +28,11 @@ class Resource:
     version: str
     plural: str
     kind: str
+
+    @property
+    def builtin(self) -> bool:
+        """Whether every cluster has it."""
+        return self.group in {"", "apps", "coordination.k8s.io"}
 
     @property
     def api_version(self) -> str:
@@ -42,6 +50,7 @@ class Resource:
 
 
 DEPLOYMENTS = Resource(group="apps", version="v1", plural="deployments", kind="Deployment")
+STATEFUL_SETS = Resource(group="apps", version="v1", plural="statefulsets", kind="StatefulSet")
 REPLICA_SETS = Resource(group="apps", version="v1", plural="replicasets", kind="ReplicaSet")
 PODS = Resource(group="", version="v1", plural="pods", kind="Pod")
 NODES = Resource(group="", version="v1", plural="nodes", kind="Node")
@@ -74,7 +83,7 @@ class Request:
     method: str
     path: str
     query: tuple[tuple[str, str], ...] = ()
-    body: Mapping[str, Any] | None = None
+    body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
     content_type: str = "application/json"
 
     def __str__(self) -> str:
@@ -144,6 +153,42 @@ def apply(
         query=(("fieldManager", field_manager), ("force", "true")),
         body={"apiVersion": resource.api_version, "kind": resource.kind, **body},
         content_type=APPLY,
+    )
+
+
+def json_patch(
+    resource: Resource,
+    operations: Sequence[Mapping[str, Any]],
+    *,
+    namespace: str = "",
+    name: str,
+    field_manager: str,
+    subresource: str = "",
+) -> Request:
+    """Change an object by operations; a `test` among them that fails refuses all of them (422)."""
+    return Request(
+        method="PATCH",
+        path=resource.path(namespace=namespace, name=name, subresource=subresource),
+        query=(("fieldManager", field_manager),),
+        body=operations,
+        content_type=JSON_PATCH,
+    )
+
+
+def merge_patch(
+    resource: Resource,
+    body: Mapping[str, Any],
+    *,
+    namespace: str = "",
+    name: str,
+    subresource: str = "",
+) -> Request:
+    """Merge fields into an object, null removes one; a resourceVersion makes it conditional."""
+    return Request(
+        method="PATCH",
+        path=resource.path(namespace=namespace, name=name, subresource=subresource),
+        body=body,
+        content_type="application/merge-patch+json",
     )
 
 

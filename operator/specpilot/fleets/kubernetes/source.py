@@ -1,28 +1,20 @@
-"""Where a Deployment's family (itself, its ReplicaSets, their pods) is read from."""
+"""Where a workload's family (itself, what it owns, their pods) is read from."""
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from specpilot.fleets.kubernetes.api import Api
-from specpilot.fleets.kubernetes.objects import by_controller, uid_of
-from specpilot.fleets.kubernetes.request import DEPLOYMENTS, PODS, REPLICA_SETS, Object
+from specpilot.fleets.kubernetes.objects import uid_of
+from specpilot.fleets.kubernetes.request import PODS, Object, Resource
+from specpilot.fleets.kubernetes.store import Store
 from specpilot.fleets.kubernetes.watches import Watches
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """A Deployment and what it owns, by uid: labels can lie, a uid is of one object only."""
-
-    deployment: Object
-    replica_sets: tuple[Object, ...]
-    pods: tuple[Object, ...]
+from specpilot.fleets.kubernetes.workloads.base import Family, Workload, descendants
 
 
 class Source(Protocol):
     """Reads families."""
 
-    def family(self, namespace: str, name: str) -> Family | None:
-        """Return the family, None when there is no such Deployment.
+    def family(self, workload: Workload, namespace: str, name: str) -> Family | None:
+        """Return the family, None when there is no such object.
 
         Raises:
             FleetError: It cannot be known now.
@@ -44,59 +36,76 @@ class Live:
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    def family(self, namespace: str, name: str) -> Family | None:
+    def family(self, workload: Workload, namespace: str, name: str) -> Family | None:
         """See `Source`."""
-        deployment = self._api.find(DEPLOYMENTS, namespace=namespace, name=name)
-        if deployment is None:
-            return None
-        replica_sets = self.replica_sets(deployment)
-        uids = {uid_of(rs) for rs in replica_sets}
-        pods, _ = self._api.all(PODS, namespace=namespace, label_selector=_selector(deployment))
-        owned = [pod for uid in uids for pod in by_controller(pods, uid)]
-        return Family(deployment=deployment, replica_sets=tuple(replica_sets), pods=tuple(owned))
+        root = self.root(workload, namespace, name)
+        return None if root is None else self.family_of(workload, root)
 
     def pods_everywhere(self) -> list[Object] | None:
         """See `Source`."""
         return None
 
-    def deployment(self, namespace: str, name: str) -> Object | None:
-        """The Deployment alone."""
-        return self._api.find(DEPLOYMENTS, namespace=namespace, name=name)
+    def root(self, workload: Workload, namespace: str, name: str) -> Object | None:
+        """The object alone."""
+        return self._api.find(workload.resource, namespace=namespace, name=name)
 
-    def replica_sets(self, deployment: Object) -> list[Object]:
-        """The ReplicaSets of a Deployment."""
+    def family_of(self, workload: Workload, root: Object) -> Family:
+        """What an object that is at hand owns."""
+        selector = workload.selector(root)
+        found = {
+            resource: self._list(resource, root=root, selector=selector)
+            for resource in (*workload.between, PODS)
+        }
+        return _family(workload, root, found)
+
+    def _list(self, resource: Resource, *, root: Object, selector: str) -> list[Object]:
         found, _ = self._api.all(
-            REPLICA_SETS,
-            namespace=deployment["metadata"]["namespace"],
-            label_selector=_selector(deployment),
+            resource, namespace=root["metadata"]["namespace"], label_selector=selector
         )
-        return by_controller(found, uid_of(deployment))
+        return found
+
+
+def _family(workload: Workload, root: Object, found: dict[Resource, list[Object]]) -> Family:
+    """Keep what the root owns: a selector may match other things too."""
+    owned = {
+        uid_of(o) for o in descendants(uid_of(root), (o for objs in found.values() for o in objs))
+    }
+    kept = {
+        resource: tuple(o for o in objs if uid_of(o) in owned) for resource, objs in found.items()
+    }
+    return Family(
+        root=root,
+        members={resource: kept[resource] for resource in workload.between},
+        pods=kept[PODS],
+    )
 
 
 class Cached:
-    """Reads what the watches know; a namespace that is not watched is asked for."""
+    """Reads what the watches know; a kind or a namespace that is not watched is asked for."""
 
     def __init__(self, watches: Watches, *, live: Live) -> None:
         self._watches = watches
         self._live = live
 
-    def family(self, namespace: str, name: str) -> Family | None:
+    def family(self, workload: Workload, namespace: str, name: str) -> Family | None:
         """See `Source`."""
-        if not self._watches.covers(namespace):
-            return self._live.family(namespace, name)
-        deployments, sets, pods = (
-            self._watches.current(resource, namespace=namespace)
-            for resource in (DEPLOYMENTS, REPLICA_SETS, PODS)
-        )
-        deployment = deployments.get(namespace, name)
-        if deployment is None:
+        known = self._watches.watching
+        if not self._watches.covers(namespace) or not all(
+            known(resource) for resource in (*workload.between, PODS)
+        ):
+            return self._live.family(workload, namespace, name)
+        if known(workload.resource):
+            store = self._watches.current(workload.resource, namespace=namespace)
+            root = store.get(namespace, name)
+        else:
+            root = self._live.root(workload, namespace, name)
+        if root is None:
             return None
-        replica_sets = sets.owned_by(uid_of(deployment))
-        return Family(
-            deployment=deployment,
-            replica_sets=tuple(replica_sets),
-            pods=tuple(pod for rs in replica_sets for pod in pods.owned_by(uid_of(rs))),
-        )
+        stores = {
+            resource: self._watches.current(resource, namespace=namespace)
+            for resource in (*workload.between, PODS)
+        }
+        return _family(workload, root, _owned(stores, uid_of(root)))
 
     def pods_everywhere(self) -> list[Object] | None:
         """See `Source`."""
@@ -105,18 +114,15 @@ class Cached:
         return self._watches.current(PODS, namespace="").all()
 
 
-def _selector(deployment: Object) -> str:
-    """The Deployment's selector as text for a list request."""
-    selector = deployment["spec"].get("selector") or {}
-    parts = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
-    for expression in selector.get("matchExpressions") or ():
-        key, values = expression["key"], ",".join(expression.get("values") or ())
-        parts.append(
-            {
-                "In": f"{key} in ({values})",
-                "NotIn": f"{key} notin ({values})",
-                "Exists": key,
-                "DoesNotExist": f"!{key}",
-            }[expression["operator"]]
-        )
-    return ",".join(parts)
+def _owned(stores: dict[Resource, Store], uid: str) -> dict[Resource, list[Object]]:
+    """What the root owns, directly or through each other, by kind."""
+    found: dict[Resource, list[Object]] = {resource: [] for resource in stores}
+    uids = [uid]
+    while uids:
+        owner = uids.pop()
+        for resource, store in stores.items():
+            children = store.owned_by(owner)
+            found[resource] += children
+            # Most pods own nothing, but the leader of a group owns its workers' StatefulSet.
+            uids += [uid_of(child) for child in children]
+    return found

@@ -1,46 +1,84 @@
 """All watches together: what the controller needs to know, kept in memory and reported on change.
 
-Only things of interest are reported: a change of a pod or a ReplicaSet is a change of the
-Deployment that owns it, and of nothing when none does.
+Only things of interest are reported: a change of a pod or a ReplicaSet is a change of the workload
+that owns it, and of nothing when none does that could be steered.
 """
 
+import functools
+import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from specpilot.domain.ports import Clock
 from specpilot.fleets.kubernetes.api import Api, ApiError
+from specpilot.fleets.kubernetes.channels import owned_fields
 from specpilot.fleets.kubernetes.objects import (
     controller_of,
     key_of,
     slim_custom,
-    slim_deployment,
     slim_pod,
     slim_replica_set,
+    slim_workload,
     uid_of,
 )
 from specpilot.fleets.kubernetes.request import (
     CUSTOM_RESOURCES,
-    DEPLOYMENTS,
     PODS,
     REPLICA_SETS,
     Object,
     Resource,
+    page,
 )
 from specpilot.fleets.kubernetes.store import Store
 from specpilot.fleets.kubernetes.watch import Pace, Watch, WatchState
+from specpilot.fleets.kubernetes.workloads import WORKLOADS
+
+_log = logging.getLogger(__name__)
 
 OnChange = Callable[[str, str, str], None]
 """Called with kind, namespace and name, from a watch's thread; must only note it down."""
 
-WORKLOADS = (DEPLOYMENTS, REPLICA_SETS, PODS)
-WATCHED = (*CUSTOM_RESOURCES, *WORKLOADS)
+WATCHED = (
+    *CUSTOM_RESOURCES,
+    *(workload.resource for workload in WORKLOADS.values() if workload.resource.builtin),
+    REPLICA_SETS,
+    PODS,
+)
+"""What every cluster has."""
 
 _KEEP: dict[Resource, Callable[[Object], Object]] = {
-    DEPLOYMENTS: slim_deployment,
     REPLICA_SETS: slim_replica_set,
     PODS: slim_pod,
+    **{
+        workload.resource: functools.partial(slim_workload, fields=owned_fields(workload))
+        for workload in WORKLOADS.values()
+    },
 }
+
+
+def installed(api: Api, *, namespaces: Sequence[str] = ()) -> tuple[Resource, ...]:
+    """Those kinds of workloads, besides `WATCHED`, that this cluster has and lets us see.
+
+    A kind that is installed later, or may not be listed, is asked for at each look: a watch of it
+    would never be complete, and with it nothing would.
+
+    Args:
+        api: The API server.
+        namespaces: Where to look; empty means everywhere.
+    """
+    wanted = (w.resource for w in WORKLOADS.values() if not w.resource.builtin)
+    return tuple(r for r in wanted if all(_listable(api, r, ns) for ns in namespaces or ("",)))
+
+
+def _listable(api: Api, resource: Resource, namespace: str) -> bool:
+    try:
+        api.send(page(resource, namespace=namespace))
+    except ApiError as error:
+        if not error.not_found:
+            _log.warning("%s are not watched: %s", resource.plural, error)
+        return False
+    return True
 
 
 class Watches:
@@ -128,6 +166,10 @@ class Watches:
         """Whether objects of a namespace are watched."""
         return not self._namespaces or namespace in self._namespaces
 
+    def watching(self, resource: Resource) -> bool:
+        """Whether objects of a kind are watched."""
+        return resource in self._stores
+
     def store(self, resource: Resource) -> Store:
         """What is known of a resource, stale or not."""
         return self._stores[resource]
@@ -152,20 +194,26 @@ class Watches:
         return self._stores[resource]
 
     def _changed(self, resource: Resource, obj: Object) -> None:
+        if resource.kind not in WORKLOADS and resource not in {PODS, REPLICA_SETS}:
+            self._on_change(resource.kind, *key_of(obj))
+            return
+        for kind, namespace, name in self._upwards(resource, obj):
+            if kind in WORKLOADS:
+                self._on_change(kind, namespace, name)
+
+    def _upwards(self, resource: Resource, obj: Object) -> Iterator[tuple[str, str, str]]:
+        """The object and what it belongs to, from owner to owner, as far as that is known.
+
+        An owner that is not known yet reports itself when it arrives.
+        """
         namespace, name = key_of(obj)
-        if resource == PODS:
-            owner = controller_of(obj)
-            if owner is None or owner.get("kind") != "ReplicaSet":
+        yield resource.kind, namespace, name
+        owner = controller_of(obj)
+        while owner is not None:
+            kind, name = str(owner.get("kind")), str(owner.get("name"))
+            store = next((s for r, s in self._stores.items() if r.kind == kind), None)
+            above = store.get(namespace, name) if store is not None else None
+            if store is not None and (above is None or uid_of(above) != owner.get("uid")):
                 return
-            replica_set = self._stores[REPLICA_SETS].get(namespace, str(owner.get("name")))
-            # Not known yet: its own arrival will report the Deployment.
-            if replica_set is None or uid_of(replica_set) != owner.get("uid"):
-                return
-            obj, resource = replica_set, REPLICA_SETS
-        if resource == REPLICA_SETS:
-            owner = controller_of(obj)
-            if owner is None or owner.get("kind") != "Deployment":
-                return
-            name = str(owner.get("name"))
-            resource = DEPLOYMENTS
-        self._on_change(resource.kind, namespace, name)
+            yield kind, namespace, name
+            owner = controller_of(above) if above is not None else None

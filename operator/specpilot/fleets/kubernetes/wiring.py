@@ -8,7 +8,7 @@ an empty variable, and an empty value means off: it fails safe.
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from specpilot.domain.settings import OFF_NAME, UNRECOGNISED, Declared, canonical_json
@@ -25,8 +25,11 @@ SETTING_ANNOTATION = "specpilot.io/setting"
 CHANGE_ANNOTATION = "specpilot.io/change-id"
 """The flag change that wrote the other two."""
 
-ANNOTATIONS = (CONFIG_ANNOTATION, SETTING_ANNOTATION, CHANGE_ANNOTATION)
-"""The only keys of a pod template that are ours."""
+PREVIOUS_ANNOTATION = "specpilot.io/previous"
+"""What was declared before, as JSON; only where annotations do not reach the pods."""
+
+ANNOTATIONS = (CONFIG_ANNOTATION, SETTING_ANNOTATION, CHANGE_ANNOTATION, PREVIOUS_ANNOTATION)
+"""The only keys that are ours."""
 
 VARIABLE = "SPECPILOT_SPECULATIVE_CONFIG"
 FIELD_PATH = f"metadata.annotations['{CONFIG_ANNOTATION}']"
@@ -115,10 +118,15 @@ def _has_variable(container: Mapping[str, Any]) -> bool:
     return False
 
 
-def _read(container: Mapping[str, Any], *, annotation: str, version: str) -> Parsed:
+def read_line(container: Mapping[str, Any], *, annotation: str = "", version: str = "") -> Parsed:
     """Parse the command line as the kubelet hands it over where the variable is defined."""
     env = {**literal_env(container), VARIABLE: annotation}
     return _parse(tuple(argv(container)), tuple(env.items()), _readable(version))
+
+
+def is_wired(container: Mapping[str, Any], *, version: str = "") -> bool:
+    """Whether the container follows the annotations."""
+    return _has_variable(container) and read_line(container, annotation="", version=version).wired
 
 
 @functools.lru_cache(maxsize=4096)
@@ -138,18 +146,59 @@ def _readable(version: str) -> str:
 
 
 def running(
-    metadata: Mapping[str, Any], container: Mapping[str, Any], *, version: str = ""
+    metadata: Mapping[str, Any],
+    container: Mapping[str, Any],
+    *,
+    version: str = "",
+    claims: Iterable[Declared] = (),
 ) -> Declared:
     """What a pod (or a template's pods) runs: its annotations where it is wired, else its flags.
 
-    A pod from before the workload was wired carries annotations that nothing reads: what it runs
-    stands in its arguments.
+    Annotations that nothing reads are no more than a claim: they name what the arguments say, when
+    they say the same. So it is where the arguments themselves are what Specpilot writes, and with a
+    pod from before the workload was wired.
+
+    Args:
+        metadata: Metadata of the pod or the template.
+        container: The engine's container.
+        version: Version of the engine, "" when not known.
+        claims: Further claims, for pods that carry no annotations.
     """
     noted = metadata.get("annotations") or {}
-    line = _read(container, annotation=noted.get(CONFIG_ANNOTATION, ""), version=version)
+    line = read_line(container, annotation=noted.get(CONFIG_ANNOTATION, ""), version=version)
     if line.wired and _has_variable(container):
         return declared(noted)
-    config = "" if line.problem or line.wired else line.config
+    if line.problem or line.wired:
+        return Declared()
+    return named(line.config, claims=(*claims_of(noted), *claims))
+
+
+def claims_of(noted: Mapping[str, str]) -> tuple[Declared, ...]:
+    """What annotations claim to be set: the present, then what was before it."""
+    found = []
+    if CONFIG_ANNOTATION in noted and noted.get(CHANGE_ANNOTATION):
+        found.append(declared(noted))
+    try:
+        before = json.loads(noted.get(PREVIOUS_ANNOTATION, ""))
+        found.append(Declared(**{key: str(before[key]) for key in _DECLARED}))
+    except (ValueError, TypeError, KeyError):
+        pass  # none, or one that a person has written
+    return tuple(found)
+
+
+def previous(before: Declared) -> str:
+    """What was declared before, as `claims_of` reads it."""
+    return canonical_json({key: getattr(before, key) for key in _DECLARED})
+
+
+_DECLARED = ("setting", "config", "change_id")
+
+
+def named(config: str, *, claims: Iterable[Declared] = ()) -> Declared:
+    """Name what runs by the first claim that says the same."""
+    for claim in claims:
+        if claim.config == config:
+            return claim
     return Declared(setting=_default_name(config), config=config)
 
 
@@ -168,7 +217,7 @@ def fault(container: Mapping[str, Any], *, workload: str, version: str = "") -> 
             message=f"{where}: vLLM {version} does not start with an empty {FLAG}, so it could "
             f"not be switched off this way; run 0.10.1 or newer",
         )
-    line = _read(container, annotation="", version=version)
+    line = read_line(container, annotation="", version=version)
     literal = line.shadowed_by or (line.config and f"speculation ({line.config})")
     if literal:
         return Problem(
@@ -190,4 +239,26 @@ def fault(container: Mapping[str, Any], *, workload: str, version: str = "") -> 
         message=f"{where} does not take its speculation from Specpilot yet."
         + (f" Add to the container:{steps}" if steps else "")
         + (f"\nIts command line: {line.problem}" if line.problem else ""),
+    )
+
+
+def follower_fault(
+    container: Mapping[str, Any], *, workload: str, version: str = ""
+) -> Problem | None:
+    """Return why a worker beside the engine would not follow it, None when it does or need not.
+
+    A worker that runs no engine of its own (Ray's) gets its configuration from the leader. One
+    that does (`--headless`) must be told the same as the leader.
+    """
+    line = read_line(container, annotation="", version=version)
+    command = container.get("command") or ()
+    # Without a command it is the image's entrypoint, which is the engine.
+    engine = not command or any("vllm" in word for word in argv(container))
+    if not engine or is_wired(container, version=version) or line.problem:
+        return None
+    return Problem(
+        reason=TargetProblem.NOT_WIRED,
+        message=f'{workload}: the container "{container["name"]}" of the workers runs the engine '
+        f"too and does not take its speculation from Specpilot. Leader and workers have to be told "
+        f"the same; add to it:\n{_ENV_SNIPPET}\n{_ARGS_SNIPPET}",
     )

@@ -10,10 +10,13 @@ from specpilot.domain.changes import Extent, Intent
 from specpilot.domain.ports import FleetError
 from specpilot.domain.settings import Declared
 from specpilot.domain.targets import TargetProblem, TargetRef, TargetState
-from specpilot.fleets.kubernetes import DeploymentFleet
-from specpilot.fleets.kubernetes.objects import slim_deployment, slim_pod, slim_replica_set
-from specpilot.fleets.kubernetes.source import Family, _selector
+from specpilot.fleets.kubernetes import KubernetesFleet
+from specpilot.fleets.kubernetes.channels import owned_fields
+from specpilot.fleets.kubernetes.objects import slim_pod, slim_replica_set, slim_workload
+from specpilot.fleets.kubernetes.request import REPLICA_SETS
 from specpilot.fleets.kubernetes.wiring import annotations
+from specpilot.fleets.kubernetes.workloads import WORKLOADS
+from specpilot.fleets.kubernetes.workloads.base import Family, Workload
 from tests.unit.fleets_kubernetes.fakes import (
     Object,
     Reply,
@@ -39,7 +42,8 @@ class Held:
 
     found: Family | None
 
-    def family(self, namespace: str, name: str) -> Family | None:
+    def family(self, workload: Workload, namespace: str, name: str) -> Family | None:
+        del workload
         assert (namespace, name) == ("serving", "chat")
         return self.found
 
@@ -49,8 +53,10 @@ class Held:
 
 def family(found: Object, sets: list[Object] | None = None, *pods: Object) -> Family:
     return Family(
-        deployment=slim_deployment(found),
-        replica_sets=tuple(slim_replica_set(rs) for rs in (sets or [replica_set(found)])),
+        root=slim_workload(found, fields=owned_fields(WORKLOADS["Deployment"])),
+        members={
+            REPLICA_SETS: tuple(slim_replica_set(rs) for rs in (sets or [replica_set(found)]))
+        },
         pods=tuple(slim_pod(p) for p in pods),
     )
 
@@ -63,7 +69,7 @@ def observe(found: Family | None, *, ref: TargetRef = REF) -> TargetState:
             reply.failure(500, "", "not to be asked")
 
     with serve(answer) as server:
-        state = DeploymentFleet(server.api(), source=Held(found)).observe(ref)
+        state = KubernetesFleet(server.api(), source=Held(found)).observe(ref)
     asked = {seen.path for seen in server.requests}
     assert asked <= {AUTOSCALERS}, "all else is from the caches"
     return state
@@ -143,7 +149,7 @@ def test_what_holds_already_costs_no_request(
         target=REF, declared=declared, extent=extent, canary_replicas=1, previous=Declared()
     )
     with serve(lambda _, reply: reply.failure(500, "", "asked")) as server:
-        fleet = DeploymentFleet(server.api(), source=Held(found))
+        fleet = KubernetesFleet(server.api(), source=Held(found))
         with pytest.raises(FleetError) if asks else nullcontext():
             fleet.carry_out(wanted)
     assert bool(server.requests) is asks, reason
@@ -171,9 +177,9 @@ CASES = [
     Case(
         "another kind",
         TargetProblem.UNSUPPORTED_KIND,
-        "StatefulSet",
+        "target.kind DaemonSet is not supported here; supported are",
         None,
-        TargetRef(kind="StatefulSet", namespace="serving", name="chat"),
+        TargetRef(kind="DaemonSet", namespace="serving", name="chat"),
     ),
     Case(
         "owned",
@@ -243,7 +249,7 @@ def test_pods_of_another_image_do_not_tell_the_version() -> None:
     old_pod = pod("chat-1", container=engine(image="acme/llm:1"))
     new_pod = pod("chat-2", container=engine(image="acme/llm:2"), podIP="10.0.0.8")
     with serve(lambda _, reply: reply.failure(500, "", "")) as server:
-        fleet = DeploymentFleet(
+        fleet = KubernetesFleet(
             server.api(), source=Held(family(new, None, old_pod, new_pod)), version=ask
         )
         assert fleet.observe(REF).engine_version == "0.33.0"
@@ -262,4 +268,4 @@ def test_selector() -> None:
             ],
         }
     )
-    assert _selector(found) == "app=chat,tier in (a,b),zone notin (c),x,!y"
+    assert WORKLOADS["Deployment"].selector(found) == "app=chat,tier in (a,b),zone notin (c),x,!y"

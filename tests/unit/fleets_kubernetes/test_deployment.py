@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from specpilot.fleets.kubernetes.objects import slim_replica_set
-from specpilot.fleets.kubernetes.rollout import (
+from specpilot.fleets.kubernetes.workloads.deployment import (
     can_add_replica,
     fenceposts,
     new_replica_set,
@@ -65,11 +65,11 @@ def test_can_add_replica(
     *, replicas: int, surge: object, unavailable: object, room: bool, want: bool, reason: str
 ) -> None:
     found = deployment(replicas=replicas, strategy=strategy(surge, unavailable))
-    assert can_add_replica(found, room=room) is want, reason
+    assert can_add_replica(found, room=lambda: room) is want, reason
 
 
 def test_recreate_never_adds_one() -> None:
-    assert not can_add_replica(deployment(strategy={"type": "Recreate"}), room=True)
+    assert not can_add_replica(deployment(strategy={"type": "Recreate"}), room=lambda: True)
 
 
 @pytest.mark.parametrize(

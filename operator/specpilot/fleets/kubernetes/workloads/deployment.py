@@ -1,4 +1,4 @@
-"""Where a Deployment's roll stands, as pure functions of the objects.
+"""Deployments: a canary is a roll that is paused as soon as the first new pods are given.
 
 The rules of the Deployment controller that matter here, and are easy to get wrong:
 
@@ -8,19 +8,23 @@ The rules of the Deployment controller that matter here, and are easy to get wro
   proportionally, so a held canary with maxUnavailable > 0 gets its missing old pod back.
 - A new ReplicaSet that has all wanted replicas available ends the roll even when paused. So one
   replica is never held beside its canary: it is replaced as soon as the canary is ready.
+
+Going back re-applies what the annotations were, which is the old ReplicaSet to the letter.
 """
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from specpilot.domain.settings import JsonValue
 from specpilot.fleets.kubernetes.objects import (
-    USER_TEMPLATE,
     condition_of,
-    our_annotations,
-    user_template,
+    controller_of,
+    template_of,
+    uid_of,
 )
-from specpilot.fleets.kubernetes.request import Object
+from specpilot.fleets.kubernetes.request import DEPLOYMENTS, REPLICA_SETS, Object
+from specpilot.fleets.kubernetes.workloads.base import Family, HasRoom, Look, Workload
+from specpilot.fleets.kubernetes.workloads.strategies import resolve, room_for_canary
 
 _NO_DEADLINE = 2**31 - 1
 _DEFAULT_DEADLINE_S = 600
@@ -38,21 +42,12 @@ def progress_deadline_s(deployment: Mapping[str, Any]) -> float:
     return 0.0 if seconds is None or seconds >= _NO_DEADLINE else float(seconds)
 
 
-def _resolve(value: object, *, of: int, up: bool) -> int:
-    """A number of replicas from an int or a percentage, rounded as the controller rounds."""
-    text = str(value)
-    if text.endswith("%"):
-        exact = int(text[:-1]) * of / 100
-        return math.ceil(exact) if up else math.floor(exact)
-    return int(text)
-
-
 def fenceposts(deployment: Mapping[str, Any]) -> tuple[int, int]:
     """Replicas by which a roll may exceed (surge) and fall short of (unavailable) those wanted."""
     rolling = (deployment["spec"].get("strategy") or {}).get("rollingUpdate") or {}
     wanted = replicas_wanted(deployment)
-    surge = _resolve(rolling.get("maxSurge", "25%"), of=wanted, up=True)
-    unavailable = _resolve(rolling.get("maxUnavailable", "25%"), of=wanted, up=False)
+    surge = resolve(rolling.get("maxSurge", "25%"), of=wanted, up=True)
+    unavailable = resolve(rolling.get("maxUnavailable", "25%"), of=wanted, up=False)
     if surge == 0 and unavailable == 0:
         unavailable = 1
     return surge, unavailable
@@ -63,28 +58,19 @@ def recreates(deployment: Mapping[str, Any]) -> bool:
     return (deployment["spec"].get("strategy") or {}).get("type") == "Recreate"
 
 
-def can_add_replica(deployment: Mapping[str, Any], *, room: bool) -> bool:
+def can_add_replica(deployment: Mapping[str, Any], *, room: Callable[[], bool]) -> bool:
     """Whether a canary can come up without fewer serving than the user's strategy allows.
 
     Args:
         deployment: The Deployment.
-        room: Whether a node has what one more pod requests.
+        room: Whether a node has what one more pod requests; asked only when that decides.
     """
     if recreates(deployment):
         return False
     surge, unavailable = fenceposts(deployment)
-    if replicas_wanted(deployment) <= 1:
-        # With maxUnavailable 1 the controller stops the only one at once, surge or not.
-        return surge >= 1 and unavailable == 0 and room
-    # One of several may be missing by the user's own word, and makes room where it stood.
-    return unavailable >= 1 or (surge >= 1 and room)
-
-
-def template_of(owner: Mapping[str, Any]) -> tuple[dict[str, str], str]:
-    """Our annotations in an object's pod template, and the hash of the rest of it."""
-    template = owner["spec"]["template"]
-    kept = owner.get(USER_TEMPLATE)
-    return our_annotations(template.get("metadata") or {}), str(kept or user_template(template))
+    return room_for_canary(
+        wanted=replicas_wanted(deployment), surge=surge, unavailable=unavailable, room=room
+    )
 
 
 def new_replica_set(deployment: Object, replica_sets: Iterable[Object]) -> Object | None:
@@ -131,3 +117,60 @@ def rolling(deployment: Object, replica_sets: Iterable[Object], *, old_pods: int
     if available < wanted:
         words.append(f"{available} of {wanted} are available")
     return "; ".join(words)
+
+
+def _old_pods(family: Family) -> int:
+    """Pods of another ReplicaSet than the newest that are not going away yet."""
+    new = new_replica_set(family.root, family.of(REPLICA_SETS))
+    newest = uid_of(new) if new is not None else ""
+    return sum(
+        1
+        for pod in family.pods
+        if (controller_of(pod) or {}).get("uid") != newest
+        and not pod["metadata"].get("deletionTimestamp")
+        and (pod.get("status") or {}).get("phase") not in {"Failed", "Succeeded"}
+    )
+
+
+class DeploymentWorkload(Workload):
+    """See the module."""
+
+    resource = DEPLOYMENTS
+    between = (REPLICA_SETS,)
+    hold_field = ("spec", "paused")
+
+    def canaries(self, root: Object, asked: int) -> int:
+        """See `Workload`; with Recreate there is no first one."""
+        return 1 if recreates(root) else super().canaries(root, asked)
+
+    def progress_deadline_s(self, root: Object) -> float:
+        """See `Workload`."""
+        return progress_deadline_s(root)
+
+    def how_to_release(self, root: Object) -> str:
+        """See `Workload`."""
+        namespace, name = root["metadata"]["namespace"], root["metadata"]["name"]
+        return f"resume it with `kubectl -n {namespace} rollout resume deployment/{name}`"
+
+    def rolling(self, family: Family) -> str:
+        """See `Workload`."""
+        return rolling(family.root, family.of(REPLICA_SETS), old_pods=_old_pods(family))
+
+    def can_add_replica(self, family: Family, has_room: HasRoom) -> bool:
+        """See `Workload`."""
+        root = family.root
+        return can_add_replica(root, room=lambda: has_room([root["spec"]["template"]["spec"]]))
+
+    def must_surge(self, root: Object) -> Sequence[Mapping[str, Any]]:
+        """See `Workload`."""
+        _, unavailable = fenceposts(root)
+        return () if recreates(root) or unavailable else [root["spec"]["template"]["spec"]]
+
+    def hold(self, root: Object, look: Look, *, canaries: int) -> JsonValue:
+        """Pause once the new ReplicaSet is told to have enough: its pods follow even then.
+
+        Too few (again: somebody scaled down) means going on until there are enough.
+        """
+        new = new_replica_set(root, look().of(REPLICA_SETS))
+        given = 0 if new is None else int(new["spec"].get("replicas") or 0)
+        return True if given >= canaries else None

@@ -1,0 +1,129 @@
+"""What the channels have in common that write into a field of the user's: JSON patches.
+
+Such a field cannot be owned beside its user: a list of arguments is one value to the API server. So
+it is replaced under a `test` of what it was read as, and whoever writes in between wins. The
+annotations beside it are a claim, which says who set what the field says, as long as it says it.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+
+from specpilot.domain.settings import UNRECOGNISED, Declared, JsonValue
+from specpilot.fleets.kubernetes.changes import Changes
+from specpilot.fleets.kubernetes.channels.base import Channel, Letters, View
+from specpilot.fleets.kubernetes.objects import our_annotations, owners
+from specpilot.fleets.kubernetes.request import Request
+from specpilot.fleets.kubernetes.wiring import (
+    ANNOTATIONS,
+    CHANGE_ANNOTATION,
+    PREVIOUS_ANNOTATION,
+    annotations,
+    claims_of,
+    named,
+    previous,
+)
+from specpilot.fleets.kubernetes.workloads.base import Family, Path, dig
+
+
+class PatchChannel(Channel):
+    """Values of the root by their path, and annotations beside them.
+
+    Attributes:
+        reaches_pods: Whether the annotations are copied to the pods; where they are not, what was
+            set before is noted too, so that the pods of both arms are recognised.
+    """
+
+    needs_version = True
+    reaches_pods = True
+
+    @abstractmethod
+    def home(self, view: View) -> Path:
+        """Path of the map that holds the annotations."""
+
+    @abstractmethod
+    def values(self, view: View) -> dict[Path, JsonValue]:
+        """The values as they stand; None for one that does not."""
+
+    @abstractmethod
+    def config_of(self, view: View, values: Mapping[Path, JsonValue]) -> str | None:
+        """The speculative config that values say, "" for off; None where they are not understood.
+
+        Args:
+            view: The workload.
+            values: In the shape of `values`.
+        """
+
+    @abstractmethod
+    def values_for(self, view: View, config: str) -> dict[Path, JsonValue]:
+        """The values as they stand, saying another config.
+
+        Raises:
+            FleetError: This engine cannot be told that, or what it is told is not known just now.
+        """
+
+    def earlier(self, view: View, family: Family, wanted: Declared) -> Letters | None:
+        """Letters of a revision that still exists and declares it."""
+        return None
+
+    def present(self, view: View) -> Letters:
+        """See `Channel`."""
+        noted = {"annotations": dig(view.root, self.home(view)) or {}}
+        return Letters(annotations=our_annotations(noted), values=self.values(view))
+
+    def meaning(self, view: View, letters: Letters) -> Declared:
+        """See `Channel`."""
+        config = self.config_of(view, letters.values)
+        if config is None:
+            return Declared(setting=UNRECOGNISED)
+        return named(config, claims=claims_of(letters.annotations)[:1])
+
+    def declared(self, view: View) -> Declared:
+        """See `Channel`."""
+        return self.meaning(view, self.present(view))
+
+    def claims(self, view: View) -> tuple[Declared, ...]:
+        """See `Channel`."""
+        return () if self.reaches_pods else claims_of(self.present(view).annotations)
+
+    def letters(self, view: View, family: Family, wanted: Declared) -> Letters:
+        """See `Channel`."""
+        found = self.earlier(view, family, wanted)
+        if found is not None:
+            return found
+        noted = annotations(wanted) if wanted.change_id else {}
+        if noted and not self.reaches_pods:
+            noted[PREVIOUS_ANNOTATION] = previous(self.declared(view))
+        return Letters(annotations=noted, values=self.values_for(view, wanted.config))
+
+    def tidied(self, view: View, letters: Letters) -> Letters:
+        """See `Channel`: somebody has written another value under our annotations."""
+        noted = letters.annotations.get(CHANGE_ANNOTATION, "")
+        if self.meaning(view, letters).change_id == noted:
+            return letters
+        return Letters(values=letters.values)
+
+    def released(self, view: View) -> Letters:
+        """See `Channel`."""
+        return Letters(values=self.values(view))
+
+    def taken_over(self, view: View, *, manager: str) -> bool:
+        """See `Channel`."""
+        present = self.present(view)
+        noted = present.annotations.get(CHANGE_ANNOTATION)
+        return bool(noted) and self.meaning(view, present).change_id != noted
+
+    def request(
+        self, view: View, letters: Letters, *, hold: JsonValue, manager: str
+    ) -> Request | None:
+        """Write what differs, if what it differs from is still there."""
+        root = view.root
+        changes = Changes(root)
+        for path, value in letters.values.items():
+            changes.to(path, value)
+        home = self.home(view)
+        for key in ANNOTATIONS:
+            changes.to((*home, key), letters.annotations.get(key))
+        at = view.workload.hold_field
+        if hold is not None or manager in owners(root, *at):
+            changes.to(at, hold)
+        return changes.request(view.workload.resource, manager=manager)

@@ -1,0 +1,148 @@
+"""The fleet of a cluster: an adapter for the kind of workload, a channel for the words.
+
+What is written is our annotations (or the arguments, where the user allows that) and the one field
+that holds a roll. Everything else of a workload (replicas, strategy, image) belongs to the user or
+to an autoscaler and is only read.
+
+A canary is a roll that is held. Going on lets go of it, going back re-applies what stood there
+before; how a kind of workload does that is its adapter's matter.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+
+from specpilot.domain.changes import Extent, Intent
+from specpilot.domain.ports import FleetError
+from specpilot.domain.targets import TargetRef, TargetState
+from specpilot.fleets.kubernetes import problems
+from specpilot.fleets.kubernetes.api import Api
+from specpilot.fleets.kubernetes.autoscaling import Autoscalers
+from specpilot.fleets.kubernetes.capacity import Capacity
+from specpilot.fleets.kubernetes.channels import Channel, choose
+from specpilot.fleets.kubernetes.observing import Observer, container_of
+from specpilot.fleets.kubernetes.source import Live, Source
+from specpilot.fleets.kubernetes.steps import Step
+from specpilot.fleets.kubernetes.versions import Ask
+from specpilot.fleets.kubernetes.workloads import WORKLOADS, Workload
+
+
+class KubernetesFleet:
+    """Observes workloads and carries out intents on them. See `specpilot.domain.ports.Fleet`.
+
+    Args:
+        api: The API server. Its field manager is the one our fields are owned under.
+        source: Where to read from when observing; None asks the API server each time.
+        version: Asks an engine for its version where its image does not say, None for never.
+        clock: Monotonic seconds.
+        sleep: Waits some seconds.
+        workloads: Adapter per kind.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        source: Source | None = None,
+        version: Ask | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        workloads: Mapping[str, Workload] = WORKLOADS,
+    ) -> None:
+        self._api = api
+        self._live = Live(api)
+        self._source = source or self._live
+        self._clock = clock
+        self._sleep = sleep
+        self._workloads = workloads
+        self._observer = Observer(
+            capacity=Capacity(api, clock=clock, pods=self._source.pods_everywhere),
+            autoscalers=Autoscalers(api, clock=clock),
+            version=version,
+            clock=clock,
+            manager=api.field_manager,
+            workloads=workloads,
+        )
+
+    def observe(self, ref: TargetRef) -> TargetState:
+        """Report what is; see `Fleet.observe`.
+
+        What can be said is said beside a problem too: an unwired workload has replicas all the
+        same, and an adviser wants to know what they run.
+
+        Raises:
+            FleetError: The API server did not answer, or what is known of it is stale.
+        """
+        workload = self._workloads.get(ref.kind)
+        if workload is None:
+            return TargetState(ref=ref, problem=problems.unsupported(ref, kinds=self._workloads))
+        channel = choose(workload, ref.channel)
+        if channel is None:
+            return TargetState(ref=ref, problem=problems.no_such_channel(ref))
+        family = self._source.family(workload, ref.namespace, ref.name)
+        if family is None:
+            return TargetState(ref=ref, problem=problems.not_found(ref))
+        return self._observer.describe(ref, workload, channel, family)
+
+    def carry_out(self, intent: Intent) -> None:
+        """Take the next step towards an intent; see `Fleet.carry_out`.
+
+        Raises:
+            FleetError: The step could not be taken.
+        """
+        ref = intent.target
+        workload = self._workloads.get(ref.kind)
+        channel = choose(workload, ref.channel) if workload is not None else None
+        if workload is None or channel is None:
+            return
+        if self._holds(intent, workload, channel):
+            return
+        root = self._live.root(workload, ref.namespace, ref.name)
+        container = container_of(ref, workload, root) if root is not None else None
+        if root is None or container is None:
+            return
+        step = Step(
+            api=self._api,
+            live=self._live,
+            observer=self._observer,
+            clock=self._clock,
+            sleep=self._sleep,
+            workload=workload,
+            channel=channel,
+            container=container,
+            root=root,
+        )
+        if intent.extent is Extent.CANARY:
+            step.hold_canary(intent)
+        else:
+            step.roll(intent)
+
+    def _holds(self, intent: Intent, workload: Workload, channel: Channel) -> bool:
+        """Whether nothing is left to do, by what the watches know.
+
+        A cache that is behind can be wrong for a moment, and then the next call acts; most calls of
+        a long roll have nothing to do, and asking each second would cost more than all else.
+        """
+        ref = intent.target
+        if self._source is self._live:
+            return False
+        try:
+            family = self._source.family(workload, ref.namespace, ref.name)
+        except FleetError:
+            return False
+        container = container_of(ref, workload, family.root) if family is not None else None
+        if family is None or container is None:
+            return False
+        view, _ = self._observer.read(workload, channel, family, container=container)
+        letters = channel.present(view)
+        if channel.meaning(view, letters) != intent.declared:
+            return False
+        held = self._observer.held(workload, family.root)
+        if intent.extent is Extent.CANARY:
+            wanted = workload.canaries(family.root, intent.canary_replicas)
+            return workload.hold(family.root, lambda: family, canaries=wanted) == held
+        back = intent.declared == intent.previous
+        return (
+            held is None
+            and channel.tidied(view, letters) == letters
+            and not workload.unblock(family.root, lambda: family, back=back)
+        )

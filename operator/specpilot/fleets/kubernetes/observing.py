@@ -1,0 +1,173 @@
+"""What is, as the core wants to hear it: adapter, channel and pods put together."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from specpilot.domain.settings import JsonValue
+from specpilot.domain.targets import Replica, TargetRef, TargetState
+from specpilot.fleets.kubernetes import problems
+from specpilot.fleets.kubernetes.autoscaling import Autoscalers
+from specpilot.fleets.kubernetes.capacity import Capacity
+from specpilot.fleets.kubernetes.channels import Channel, View
+from specpilot.fleets.kubernetes.gitops import hands_kv_over, keeper
+from specpilot.fleets.kubernetes.objects import owners, uid_of
+from specpilot.fleets.kubernetes.replicas import pick_container, replica_of_group
+from specpilot.fleets.kubernetes.request import Object
+from specpilot.fleets.kubernetes.versions import Ask, Versions
+from specpilot.fleets.kubernetes.wiring import argv
+from specpilot.fleets.kubernetes.workloads.base import Family, Workload, dig
+
+
+class Observer:
+    """Describes families of workloads; sends nothing but the questions for room and version.
+
+    Args:
+        capacity: Knows of room on the nodes.
+        autoscalers: Know who scales what.
+        version: See `KubernetesFleet`.
+        clock: Monotonic seconds.
+        manager: Field manager under which our fields are owned.
+        workloads: Adapter per kind.
+    """
+
+    def __init__(
+        self,
+        *,
+        capacity: Capacity,
+        autoscalers: Autoscalers,
+        version: Ask | None,
+        clock: Callable[[], float],
+        manager: str,
+        workloads: Mapping[str, Workload],
+    ) -> None:
+        self._capacity = capacity
+        self._autoscalers = autoscalers
+        self._versions = Versions(version, clock=clock)
+        self._manager = manager
+        self._workloads = workloads
+
+    def describe(
+        self, ref: TargetRef, workload: Workload, channel: Channel, family: Family
+    ) -> TargetState:
+        """Put together what is known of a workload.
+
+        Raises:
+            FleetError: The API server did not answer about nodes.
+        """
+        root = family.root
+        unfit = problems.owned(ref, root, kinds=self._workloads) or workload.problem(root)
+        name = container_of(ref, workload, root)
+        if name is None:
+            return TargetState(ref=ref, problem=unfit or problems.no_container(ref, workload, root))
+        view, replicas = self.read(workload, channel, family, container=name)
+        halted = self.held(workload, root) is not None
+        return TargetState(
+            ref=ref,
+            problem=unfit
+            or channel.problem(view)
+            or (None if halted else problems.held_by_user(ref, workload, root)),
+            declared=channel.declared(view),
+            desired_replicas=workload.replicas_wanted(root),
+            replicas=replicas,
+            user_template=channel.edits(view),
+            rolling=workload.rolling(family),
+            halted=halted,
+            can_add_replica=workload.can_add_replica(family, self._has_room),
+            deadlock=self._deadlock(workload, root),
+            engine_version=view.version,
+            labels=root["metadata"].get("labels") or {},
+            progress_deadline_s=workload.progress_deadline_s(root),
+            channel=f"{channel.name}: {channel.why}",
+            kv_transfer=_hands_kv_over(view),
+            keeper=keeper({"kind": ref.kind, **root}, field_manager=self._manager),
+            scaling=self._autoscalers.scaling(ref.namespace, ref.name, kind=ref.kind),
+        )
+
+    def read(
+        self, workload: Workload, channel: Channel, family: Family, *, container: str
+    ) -> tuple[View, tuple[Replica, ...]]:
+        """The workload as the channel sees it, and its replicas.
+
+        Args:
+            workload: Its adapter.
+            channel: How settings reach it.
+            family: It and what it owns.
+            container: Name of the engine's container, see `container_of`.
+        """
+        view = View(workload=workload, root=family.root, container=container)
+        groups = [
+            group
+            for group in workload.replicas(family)
+            if all(pod["spec"].get("containers") for pod in group)
+        ]
+        view = replace(view, version=self._version(view, groups))
+        claims = channel.claims(view)
+        replicas = (
+            replica_of_group(group, container=container, version=view.version, claims=claims)
+            for group in groups
+        )
+        return view, tuple(sorted(replicas, key=lambda r: r.id))
+
+    def held(self, workload: Workload, root: Object) -> JsonValue:
+        """What we wrote into the field that holds a roll, None when it is not ours."""
+        value: JsonValue = dig(root, workload.hold_field)
+        if value is None or value is False:
+            return None
+        return value if self._manager in owners(root, *workload.hold_field) else None
+
+    def _version(self, view: View, groups: Sequence[tuple[Object, ...]]) -> str:
+        images = {uid_of(group[0]): _image(group[0], view.container) for group in groups}
+        if view.templates():
+            _, container = view.engine()
+            image = str(container.get("image") or "")
+        else:
+            newest = max((group[0] for group in groups), key=_created, default=None)
+            image = images[uid_of(newest)] if newest is not None else ""
+        same = (
+            replica_of_group(group, container=view.container)
+            for group in groups
+            if images[uid_of(group[0])] == image
+        )
+        return self._versions.of(same, image=image)
+
+    def _deadlock(self, workload: Workload, root: Object) -> str:
+        room = self._capacity.room_for(workload.must_surge(root))
+        if room.there:
+            return ""
+        return (
+            f"its strategy starts a new replica before an old one stops, and {room.message}: the "
+            f"roll would wait for ever. Make room, or let one be unavailable (maxUnavailable: 1, "
+            f"maxSurge: 0) in the {workload.resource.kind}"
+        )
+
+    def _has_room(self, specs: Sequence[Mapping[str, Any]]) -> bool:
+        return self._capacity.room_for(specs).there
+
+
+def _hands_kv_over(view: View) -> bool:
+    if not view.templates():
+        return False
+    _, container = view.engine()
+    return hands_kv_over(argv(container))
+
+
+def container_of(ref: TargetRef, workload: Workload, root: Object) -> str | None:
+    """Name of the engine's container; None when the template has no such one.
+
+    Where there is no template that tells, it is the policy's word, else the adapter's.
+    """
+    templates = [t for path in workload.templates if (t := dig(root, path))]
+    if not templates:
+        return ref.container or workload.container
+    found = pick_container(templates[0]["spec"]["containers"], ref.container)
+    return None if found is None else str(found["name"])
+
+
+def _created(pod: Object) -> str:
+    return str(pod["metadata"].get("creationTimestamp") or "")
+
+
+def _image(pod: Object, container: str) -> str:
+    found = pick_container(pod["spec"]["containers"], container) or {}
+    return str(found.get("image") or "")

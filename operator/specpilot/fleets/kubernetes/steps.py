@@ -1,0 +1,153 @@
+"""One step towards an intent: look, decide what must be written, write it.
+
+Each can be repeated after a crash at any line, for it starts from what is and not from what was
+done. Between a look and a write anything may happen: what rests on the look fails then, and the
+next step looks again.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specpilot.domain.changes import Intent
+from specpilot.domain.settings import JsonValue
+from specpilot.fleets.kubernetes.api import Api, ApiError
+from specpilot.fleets.kubernetes.channels import Channel, Letters, View
+from specpilot.fleets.kubernetes.observing import Observer
+from specpilot.fleets.kubernetes.request import JSON_PATCH, Object, Request
+from specpilot.fleets.kubernetes.source import Live
+from specpilot.fleets.kubernetes.wiring import CHANGE_ANNOTATION
+from specpilot.fleets.kubernetes.workloads.base import Family, Workload
+
+_log = logging.getLogger(__name__)
+
+HOLD_WITHIN_S = 2.0
+"""How long a canary's first pods are waited for in one call, so that the hold follows at once."""
+
+_FIRST_LOOKS = 20
+_LOOK_EVERY_S = (0.01, 0.05)
+
+
+@dataclass(slots=True, kw_only=True)
+class Step:
+    """A step on one workload.
+
+    Attributes:
+        api: Where it is sent.
+        live: Where the family is read, never from a cache: acting on the state before our own last
+            write would release the hold that it set.
+        observer: Reads what the channel must know.
+        clock: Monotonic seconds.
+        sleep: Waits some seconds.
+        workload: The workload's adapter.
+        channel: How settings reach it.
+        container: Name of the engine's container.
+        root: The object as it was last seen or written.
+    """
+
+    api: Api
+    live: Live
+    observer: Observer
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+    workload: Workload
+    channel: Channel
+    container: str
+    root: Object
+
+    def hold_canary(self, intent: Intent) -> None:
+        """Bring the setting to the first replicas, and keep the roll there.
+
+        Raises:
+            ApiError: The API server refused or did not answer.
+        """
+        workload, channel = self.workload, self.channel
+        wanted = workload.canaries(self.root, intent.canary_replicas)
+        view = self._view()
+        letters = channel.present(view)
+        if channel.meaning(view, letters) == intent.declared:
+            hold = workload.hold(self.root, self._look, canaries=wanted)
+        elif _is_of(letters, intent) and self._taken_over(view):
+            return  # ours was replaced in mid-flip: a contest, which is not ours to win
+        else:
+            letters = channel.letters(view, self._look(), intent.declared)
+            at_once = workload.hold_at_once(self.root, canaries=wanted)
+            if not self._write(letters, hold=at_once) or at_once is not None:
+                return
+            hold = self._wait_for_hold(wanted)
+        if hold != self.observer.held(workload, self.root):
+            self._write(letters, hold=hold)
+
+    def roll(self, intent: Intent) -> None:
+        """Let the setting reach every replica, forwards or backwards.
+
+        Raises:
+            ApiError: The API server refused or did not answer.
+        """
+        channel, view = self.channel, self._view()
+        letters = channel.present(view)
+        reached = channel.meaning(view, letters) == intent.declared
+        tidy = channel.tidied(view, letters)
+        if reached and tidy == letters and self.observer.held(self.workload, self.root) is None:
+            back = intent.declared == intent.previous
+            for request in self.workload.unblock(self.root, self._look, back=back):
+                self._send(request)
+        elif reached:
+            self._write(tidy, hold=None)
+        elif self._taken_over(view):
+            # Somebody set another value meanwhile. Theirs stays; what is still ours goes.
+            self._write(channel.released(view), hold=None)
+        else:
+            self._write(channel.letters(view, self._look(), intent.declared), hold=None)
+
+    def _view(self) -> View:
+        if not self.channel.needs_version:
+            return View(workload=self.workload, root=self.root, container=self.container)
+        view, _ = self.observer.read(
+            self.workload, self.channel, self._look(), container=self.container
+        )
+        return view
+
+    def _taken_over(self, view: View) -> bool:
+        return self.channel.taken_over(view, manager=self.api.field_manager)
+
+    def _look(self) -> Family:
+        return self.live.family_of(self.workload, self.root)
+
+    def _wait_for_hold(self, canaries: int) -> JsonValue:
+        """The hold once the roll has got there; None when it does not in time."""
+        deadline = self.clock() + HOLD_WITHIN_S
+        looks = 0
+        while True:
+            hold = self.workload.hold(self.root, self._look, canaries=canaries)
+            if hold is not None or self.clock() >= deadline:
+                return hold
+            looks += 1
+            self.sleep(_LOOK_EVERY_S[looks > _FIRST_LOOKS])
+
+    def _write(self, letters: Letters, *, hold: JsonValue) -> bool:
+        """Whether it has been written; not when the object has changed in between."""
+        request = self.channel.request(
+            self._view(), letters, hold=hold, manager=self.api.field_manager
+        )
+        if request is None:
+            return True
+        written = self._send(request)
+        if written is not None:
+            self.root = written
+        return written is not None
+
+    def _send(self, request: Request) -> Object | None:
+        try:
+            return self.api.send(request)
+        except ApiError as error:
+            outrun = error.test_failed and request.content_type == JSON_PATCH
+            if error.conflict or error.not_found or outrun:
+                _log.log(logging.WARNING if outrun else logging.INFO, "outrun: %s", error)
+                return None
+            raise
+
+
+def _is_of(letters: Letters, intent: Intent) -> bool:
+    """Whether they were written by the very change that is carried out."""
+    return letters.annotations.get(CHANGE_ANNOTATION) == intent.declared.change_id

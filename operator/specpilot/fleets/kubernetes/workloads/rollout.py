@@ -1,0 +1,177 @@
+"""Argo Rollouts: its controller takes the user's own steps, and Specpilot only stops and starts it.
+
+A canary is the user's first step. `spec.paused` holds the roll there for as long as the comparison
+takes. Going on lets go of it; a pause step without a duration waits for somebody's word, and that
+is then given, as `kubectl argo rollouts promote` does. Steps with a duration take their time, and
+analyses of the user's own run as ever: when one fails, the controller aborts, and what is seen here
+is a canary that does not become ready.
+
+What is easy to get wrong:
+
+- Going back to the stable ReplicaSet in mid-update is quick, but after the last step it would be an
+  update like any other, with all its pauses. So the way back is promoted in full.
+- `status.observedGeneration` is text.
+- An inconclusive analysis waits for a person, and is left to one.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from specpilot.domain.settings import JsonValue
+from specpilot.domain.targets import Problem, TargetProblem
+from specpilot.fleets.kubernetes.objects import our_annotations
+from specpilot.fleets.kubernetes.request import (
+    REPLICA_SETS,
+    Object,
+    Request,
+    Resource,
+    merge_patch,
+)
+from specpilot.fleets.kubernetes.workloads.base import Family, HasRoom, Look, Workload, dig
+from specpilot.fleets.kubernetes.workloads.strategies import resolve, room_for_canary
+
+ROLLOUTS = Resource(group="argoproj.io", version="v1alpha1", plural="rollouts", kind="Rollout")
+
+_DEFAULT_DEADLINE_S = 600
+_AT_PAUSE_STEP = "CanaryPauseStep"
+
+
+class RolloutWorkload(Workload):
+    """See the module."""
+
+    resource = ROLLOUTS
+    between = (REPLICA_SETS,)
+    hold_field = ("spec", "paused")
+
+    def problem(self, root: Object) -> Problem | None:
+        """See `Workload`."""
+        metadata = root["metadata"]
+        message = ""
+        if dig(root, ("spec", "workloadRef")):
+            reference = root["spec"]["workloadRef"]
+            message = (
+                f"takes its pod template from {reference.get('kind')} {reference.get('name')} "
+                "(spec.workloadRef); write the template into the Rollout itself"
+            )
+        elif dig(root, ("spec", "strategy", "canary")) is None:
+            message = (
+                "has no spec.strategy.canary: blue-green starts all replicas anew beside the old "
+                "ones, and no comparison under the same load is possible; use the canary strategy"
+            )
+        if not message:
+            return None
+        return Problem(
+            reason=TargetProblem.UNSUITABLE_STRATEGY,
+            message=f"Rollout {metadata['namespace']}/{metadata['name']} {message}",
+        )
+
+    def progress_deadline_s(self, root: Object) -> float:
+        """See `Workload`."""
+        seconds = dig(root, ("spec", "progressDeadlineSeconds"))
+        return float(_DEFAULT_DEADLINE_S if seconds is None else seconds)
+
+    def how_to_release(self, root: Object) -> str:
+        """See `Workload`."""
+        namespace, name = root["metadata"]["namespace"], root["metadata"]["name"]
+        return f"resume it with `kubectl argo rollouts promote {name} -n {namespace}`"
+
+    def rolling(self, family: Family) -> str:
+        """See `Workload`."""
+        root = family.root
+        status = root.get("status") or {}
+        wanted = self.replicas_wanted(root)
+        total = int(status.get("replicas") or 0)
+        updated = int(status.get("updatedReplicas") or 0)
+        available = int(status.get("availableReplicas") or 0)
+        words = []
+        if not _observed(root):
+            words.append("the Rollout controller has not acted on the latest change yet")
+        if status.get("abort"):
+            words.append(f"its controller has aborted the update: {status.get('message') or '?'}")
+        elif status.get("phase") == "Degraded":
+            words.append(f"Degraded: {status.get('message') or '?'}")
+        elif status.get("currentPodHash") != status.get("stableRS"):
+            steps = dig(root, ("spec", "strategy", "canary", "steps")) or []
+            words.append(f"{status.get('currentStepIndex') or 0} of {len(steps)} steps are done")
+        if updated < wanted:
+            words.append(f"{updated} of {wanted} replicas are of the latest template")
+        if total != wanted:
+            words.append(f"{total} replicas exist and {wanted} are wanted")
+        if available < wanted:
+            words.append(f"{available} of {wanted} are available")
+        return "; ".join(words)
+
+    def can_add_replica(self, family: Family, has_room: HasRoom) -> bool:
+        """See `Workload`."""
+        root = family.root
+        wanted = self.replicas_wanted(root)
+        surge, unavailable = _fenceposts(root, wanted=wanted)
+        return room_for_canary(
+            wanted=wanted,
+            surge=surge,
+            unavailable=unavailable,
+            room=lambda: has_room([dig(root, ("spec", "template", "spec")) or {}]),
+        )
+
+    def must_surge(self, root: Object) -> Sequence[Mapping[str, Any]]:
+        """See `Workload`."""
+        _, unavailable = _fenceposts(root, wanted=self.replicas_wanted(root))
+        return () if unavailable else [dig(root, ("spec", "template", "spec")) or {}]
+
+    def hold(self, root: Object, look: Look, *, canaries: int) -> JsonValue:
+        """Pause once the new ReplicaSet is told to have enough: its pods follow even then.
+
+        It is found by our annotations, which name the change: a Rollout may add metadata of its
+        own to the templates of its ReplicaSets. An update that its controller has aborted is let
+        go of: while it is paused, the controller could not take the canary away.
+        """
+        if dig(root, ("status", "abort")):
+            return None
+        ours = our_annotations(dig(root, ("spec", "template", "metadata")) or {})
+        given = sum(
+            int(rs["spec"].get("replicas") or 0)
+            for rs in look().of(REPLICA_SETS)
+            if our_annotations(dig(rs, ("spec", "template", "metadata")) or {}) == ours
+        )
+        return True if given >= canaries else None
+
+    def unblock(self, root: Object, look: Look, *, back: bool) -> tuple[Request, ...]:
+        """Say the word that a pause step waits for; on the way back skip them all."""
+        status = root.get("status") or {}
+        if not _observed(root) or status.get("currentPodHash") == status.get("stableRS"):
+            return ()
+        if back:
+            return () if status.get("promoteFull") else (_status(root, {"promoteFull": True}),)
+        paused = {c.get("reason") for c in status.get("pauseConditions") or ()}
+        steps = dig(root, ("spec", "strategy", "canary", "steps")) or []
+        index = int(status.get("currentStepIndex") or 0)
+        step = steps[index] if index < len(steps) else {}
+        waits_for_word = "pause" in step and not (step["pause"] or {}).get("duration")
+        if paused != {_AT_PAUSE_STEP} or not waits_for_word:
+            return ()
+        return (_status(root, {"pauseConditions": None}),)
+
+
+def _fenceposts(root: Object, *, wanted: int) -> tuple[int, int]:
+    canary = dig(root, ("spec", "strategy", "canary")) or {}
+    return (
+        resolve(canary.get("maxSurge", "25%"), of=wanted, up=True),
+        resolve(canary.get("maxUnavailable", "25%"), of=wanted, up=False),
+    )
+
+
+def _observed(root: Object) -> bool:
+    """Whether the controller has seen the latest spec."""
+    seen = dig(root, ("status", "observedGeneration"))
+    return str(seen or "") == str(root["metadata"].get("generation") or "")
+
+
+def _status(root: Object, status: Object) -> Request:
+    metadata = root["metadata"]
+    return merge_patch(
+        ROLLOUTS,
+        {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status},
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        subresource="status",
+    )
