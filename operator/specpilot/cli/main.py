@@ -21,9 +21,11 @@ from specpilot.cli import (
     resources,
     rules,
     signals,
+    wire,
 )
 from specpilot.domain.evaluation import RuleSetError
 from specpilot.domain.ports import FleetError
+from specpilot.fleets.kubernetes.wire import WireError
 from specpilot.fleets.local import LocalGroupError
 from specpilot.resources import ResourceError
 from specpilot.store import StoreError
@@ -42,6 +44,7 @@ app.command("apply")(resources.apply)
 app.command("get")(resources.get)
 app.command("explain")(resources.explain)
 app.command("signals")(signals.signals)
+app.command("wire")(wire.wire)
 app.command("delete")(resources.delete)
 app.command("approve")(resources.approve)
 app.command("reject")(resources.reject)
@@ -60,6 +63,7 @@ EXPECTED = (
     LocalGroupError,
     FleetError,
     PrometheusError,
+    WireError,
     OSError,
 )
 """Errors whose message is all that a user needs."""
