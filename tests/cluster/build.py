@@ -21,6 +21,7 @@ import contextlib
 import fcntl
 import functools
 import hashlib
+import json
 import os
 import platform
 import re
@@ -134,6 +135,13 @@ MODULES = (
     ),
 )
 
+ROLLOUTS = Module(
+    name="rollouts",
+    programs={"rollouts-controller": "github.com/argoproj/argo-rollouts/cmd/rollouts-controller"},
+    requires="github.com/argoproj/argo-rollouts v1.9.0",
+)
+"""Not part of every cluster: built when a test asks for it (five minutes when cold)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Go:
@@ -161,6 +169,36 @@ def tools(*, quiet: bool = False) -> dict[str, Path]:
         for module in MODULES
         for name, path in _ensure(module=module, go=go, quiet=quiet).items()
     }
+
+
+def tool(module: Module, *, quiet: bool = False) -> dict[str, Path]:
+    """The paths of one module's programs; builds them where the cache does not hold them.
+
+    Raises:
+        BuildError: see :func:`tools`.
+    """
+    return _ensure(module=module, go=_choose_go(), quiet=quiet)
+
+
+def module_directory(module: Module) -> Path:
+    """Where the sources of what a module requires are, for its CRDs; fetched when missing.
+
+    Raises:
+        BuildError: they could not be fetched.
+    """
+    path, version = module.requires.split()
+    go = _installed(_choose_go(), quiet=True)
+    answer = subprocess.run(
+        [go, "mod", "download", "-json", f"{path}@{version}"],
+        cwd=module.directory,
+        env={**os.environ, "GOTOOLCHAIN": "local", "GOWORK": "off"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if answer.returncode:
+        raise BuildError(f"cannot fetch {module.requires}: {answer.stdout}{answer.stderr}")
+    return Path(json.loads(answer.stdout)["Dir"])
 
 
 def _ensure(*, module: Module, go: Go, quiet: bool) -> dict[str, Path]:

@@ -59,6 +59,27 @@ def pod(name: str, *containers: JsonObject, **rest: Any) -> JsonObject:
     }
 
 
+def stateful_set(name: str, *containers: JsonObject, replicas: int = 1, **rest: Any) -> JsonObject:
+    """A StatefulSet without storage that selects its pods by the label ``app``.
+
+    ``updateStrategy`` and ``podManagementPolicy`` go into its spec, the rest into the template.
+    """
+    own = {key: rest.pop(key) for key in ("updateStrategy", "podManagementPolicy") if key in rest}
+    labels = {"app": name, **rest.pop("labels", {})}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "serviceName": name,
+            "selector": {"matchLabels": {"app": name}},
+            "template": template(*containers, labels=labels, **rest),
+            **own,
+        },
+    }
+
+
 def deployment(
     name: str,
     *containers: JsonObject,

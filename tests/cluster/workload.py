@@ -6,7 +6,8 @@ It binds the pod's own address, as everything does here, and answers
 - ``/metrics``: the counter ``workload_requests_total``,
 - ``/health``: 200, or 503 while the file named by ``UNHEALTHY_FILE`` exists.
 
-After SIGTERM it serves for ``LINGER`` more seconds and exits with 0.
+With ``REFUSES`` it does not start when an argument contains that text, as an engine does with a
+setting it does not know. After SIGTERM it serves for ``LINGER`` more seconds and exits with 0.
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ def _say(text: str) -> None:
 
 
 def main() -> None:
+    refused = os.environ.get("REFUSES")
+    if refused and any(refused in argument for argument in sys.argv[1:]):
+        sys.exit(f"an argument contains {refused}")
     address = (os.environ["POD_IP"], int(os.environ.get("PORT", "8000")))
     server = ThreadingHTTPServer(address, _Handler)
 

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -176,6 +179,14 @@ class Serving:
 
     def apply(self, *documents: str, user: str = "admin") -> str:
         return self.kubectl("apply", "-f", "-", user=user, stdin="\n---\n".join(documents))
+
+    def specpilot(self, *words: str) -> str:
+        """What the command line prints, with the administrator's kubeconfig."""
+        command = [sys.executable, "-m", "specpilot", *words]
+        environment = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def serve(self, manifest: str = ENGINE) -> None:
         """Apply a Deployment and wait until all of it serves."""

@@ -1,4 +1,4 @@
-"""What the tests of the Kubernetes adapter share: a wired Deployment, and the product's fleet."""
+"""What the tests of the Kubernetes fleet share: a wired workload, and the fleet that steers it."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx
 import pytest
 
 from specpilot.domain.changes import Extent, Intent
 from specpilot.domain.settings import Declared
-from specpilot.domain.targets import TargetRef, TargetState
-from specpilot.fleets.kubernetes import Api, DeploymentFleet, connect
+from specpilot.domain.targets import Channel, TargetRef, TargetState
+from specpilot.fleets.kubernetes import Api, KubernetesFleet, connect
 from specpilot.fleets.kubernetes.wiring import ARGUMENT, FIELD_PATH, VARIABLE
+from specpilot.fleets.kubernetes.workloads import WORKLOADS
 from tests.cluster.cluster import Cluster
 from tests.cluster.conditions import is_rolled_out
 from tests.cluster.manifests import container, deployment, field
@@ -49,10 +51,10 @@ def rolling_update(surge: int | str, unavailable: int | str) -> Manifest:
 
 @dataclass(frozen=True)
 class Target:
-    """One Deployment, the fleet that steers it, and the user who owns it."""
+    """One workload, the fleet that steers it, and the user who owns it."""
 
     cluster: Cluster
-    fleet: DeploymentFleet
+    fleet: KubernetesFleet
     ref: TargetRef
 
     def observe(self) -> TargetState:
@@ -104,7 +106,7 @@ class Target:
 
     def object(self) -> Manifest:
         return self.cluster.api.get(
-            "apps/v1", "Deployment", name=self.ref.name, namespace=self.ref.namespace
+            self.api_version, self.ref.kind, name=self.ref.name, namespace=self.ref.namespace
         )
 
     def replica_sets(self) -> dict[str, int]:
@@ -125,12 +127,16 @@ class Target:
 
     def patch(self, patch: Manifest) -> Manifest:
         return self.cluster.api.patch(
-            "apps/v1",
-            "Deployment",
+            self.api_version,
+            self.ref.kind,
             name=self.ref.name,
             namespace=self.ref.namespace,
             patch=patch,
         )
+
+    @property
+    def api_version(self) -> str:
+        return WORKLOADS[self.ref.kind].resource.api_version
 
     def describe(self) -> str:
         return f"{self.observe()}\n{self.cluster.describe(self.ref.namespace)}"
@@ -146,9 +152,31 @@ def api(cluster: Cluster) -> Iterator[Api]:
 MakeTarget = Callable[..., Target]
 
 
+def held(declared: Declared, *, ready: int = 1) -> Callable[[TargetState], bool]:
+    """A canary that stands, and a roll that waits for word."""
+
+    def holds(state: TargetState) -> bool:
+        return state.halted and sum(r.ready for r in state.arm(declared)) >= ready
+
+    return holds
+
+
+def all_run(declared: Declared) -> Callable[[TargetState], bool]:
+    return lambda state: state.all_run(declared)
+
+
+def arguments(state: TargetState) -> dict[str, list[str]]:
+    """What each replica's process was really started with."""
+    return {
+        r.id: httpx.get(r.endpoint, trust_env=False).json()["arguments"]
+        for r in state.live()
+        if r.ready
+    }
+
+
 @pytest.fixture
 def make_target(cluster: Cluster, namespace: str, api: Api) -> MakeTarget:
-    """Create a Deployment as its user would, and wait until it stands (unless told not to)."""
+    """Create a workload as its user would, and wait until it stands (unless told not to)."""
 
     def make(
         *containers: Manifest,
@@ -156,26 +184,30 @@ def make_target(cluster: Cluster, namespace: str, api: Api) -> MakeTarget:
         strategy: Manifest | None = None,
         standing: bool = True,
         wrap: Callable[[Manifest], Manifest] = lambda manifest: manifest,
+        kind: Callable[..., Manifest] = deployment,
+        channel: Channel = Channel.AUTO,
         **rest: Any,
     ) -> Target:
+        if kind is deployment:
+            rest["strategy"] = strategy or rolling_update(1, 0)
         manifest = wrap(
-            deployment(
+            kind(
                 "chat",
                 *(containers or (engine(),)),
                 replicas=replicas,
-                strategy=strategy or rolling_update(1, 0),
                 **rest,
             )
         )
         target = Target(
             cluster=cluster,
-            fleet=DeploymentFleet(api),
-            ref=TargetRef(kind="Deployment", namespace=namespace, name="chat"),
+            fleet=KubernetesFleet(api),
+            ref=TargetRef(kind=manifest["kind"], namespace=namespace, name="chat", channel=channel),
         )
         target.apply(manifest)
         if standing:
             wait_for(
                 lambda: is_rolled_out(target.object()),
+                deadline=60,
                 describe=lambda: cluster.describe(namespace),
             )
         return target

@@ -7,7 +7,7 @@ import pytest
 from specpilot.domain.changes import Extent
 from specpilot.domain.settings import Declared
 from specpilot.domain.targets import Replica, TargetProblem, TargetRef, TargetState
-from specpilot.fleets.kubernetes import Api, DeploymentFleet, connect
+from specpilot.fleets.kubernetes import Api, KubernetesFleet, connect
 from specpilot.fleets.kubernetes.wiring import ARGUMENT
 from tests.cluster.cluster import Cluster
 from tests.cluster.manifests import container
@@ -33,7 +33,7 @@ def problem(target: Target) -> tuple[TargetProblem, str]:
 
 def test_not_found(api: Api, namespace: str) -> None:
     ref = TargetRef(kind="Deployment", namespace=namespace, name="nobody")
-    found = DeploymentFleet(api).observe(ref).problem
+    found = KubernetesFleet(api).observe(ref).problem
     assert found is not None
     assert found.reason is TargetProblem.NOT_FOUND
     assert "nobody" in found.message
@@ -41,7 +41,7 @@ def test_not_found(api: Api, namespace: str) -> None:
 
 def test_unsupported_kind(api: Api, namespace: str) -> None:
     ref = TargetRef(kind="StatefulSet", namespace=namespace, name="chat")
-    found = DeploymentFleet(api).observe(ref).problem
+    found = KubernetesFleet(api).observe(ref).problem
     assert found is not None
     assert found.reason is TargetProblem.UNSUPPORTED_KIND
     assert "StatefulSet" in found.message
@@ -160,7 +160,9 @@ def test_scarce_gpus(make_target: MakeTarget, cluster: Cluster, namespace: str) 
     try:
         chosen = {"kubernetes.io/hostname": node}
         target = make_target(engine(gpus=1), replicas=1, nodeSelector=chosen)
-        assert not target.observe().can_add_replica
+        before = target.observe()
+        assert not before.can_add_replica
+        assert "none of 1 nodes that suit the pod has 1 nvidia.com/gpu to spare" in before.deadlock
         # Somebody tries all the same: the failure is told, and it is not the machine's.
         state = target.reconcile(NGRAM, Extent.CANARY, failing("Unschedulable"))
         waiting = replica(state, "Unschedulable")
@@ -181,8 +183,9 @@ def test_room_is_seen_where_there_is_some(
         chosen = {"kubernetes.io/hostname": node}
         target = make_target(engine(gpus=1), replicas=1, nodeSelector=chosen)
         assert target.observe().can_add_replica
+        assert target.observe().deadlock == ""
         cluster.nodes.cordon(node)
-        assert not DeploymentFleet(target.fleet._api).observe(target.ref).can_add_replica
+        assert not KubernetesFleet(target.fleet._api).observe(target.ref).can_add_replica
     finally:
         cluster.nodes.remove(node)
 
@@ -200,6 +203,7 @@ def test_several_replicas_without_surge_need_no_room(
             nodeSelector={"kubernetes.io/hostname": node},
         )
         assert target.observe().can_add_replica
+        assert target.observe().deadlock == ""
         target.reconcile(NGRAM, Extent.CANARY, lambda s: s.halted and len(s.arm(NGRAM)) == 1)
         target.reconcile(NGRAM, Extent.ALL, lambda s: s.all_run(NGRAM))
     finally:
@@ -244,7 +248,7 @@ def test_without_the_right_to_see_nodes_room_is_assumed(
     )
     token = cluster.control_plane.service_account_token(namespace=namespace, name="narrow")
     kubeconfig = cluster.control_plane.write_kubeconfig(f"narrow-{namespace}", token)
-    fleet = DeploymentFleet(connect(kubeconfig=str(kubeconfig)))
+    fleet = KubernetesFleet(connect(kubeconfig=str(kubeconfig)))
     state = wait_for(lambda: fleet.observe(target.ref), describe="RBAC takes effect")
     assert state.can_add_replica
     assert "taken for granted" in caplog.text

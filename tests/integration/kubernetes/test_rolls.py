@@ -1,47 +1,25 @@
 """A flip on a real Deployment: held, finished, undone, and disturbed at each point."""
 
 import threading
-from collections.abc import Callable
 
-import httpx
 import pytest
 
 from specpilot.domain.changes import Extent
 from specpilot.domain.settings import Declared
-from specpilot.domain.targets import TargetState
+from specpilot.fleets.kubernetes.workloads import WORKLOADS
 from tests.integration.kubernetes.conftest import (
     NEVER_OURS,
     NGRAM,
     OFF_AGAIN,
     MakeTarget,
     Manifest,
-    Target,
+    all_run,
+    arguments,
+    held,
     rolling_update,
 )
 
 pytestmark = pytest.mark.cluster
-
-
-def held(declared: Declared, *, ready: int = 1) -> Callable[[TargetState], bool]:
-    """A canary that stands, and a roll that waits for word."""
-
-    def holds(state: TargetState) -> bool:
-        return state.halted and sum(r.ready for r in state.arm(declared)) >= ready
-
-    return holds
-
-
-def all_run(declared: Declared) -> Callable[[TargetState], bool]:
-    return lambda state: state.all_run(declared)
-
-
-def arguments(target: Target, state: TargetState) -> dict[str, list[str]]:
-    """What each replica's process was really started with."""
-    return {
-        r.id: httpx.get(r.endpoint, trust_env=False).json()["arguments"]
-        for r in state.live()
-        if r.ready
-    }
 
 
 def test_at_rest(make_target: MakeTarget) -> None:
@@ -72,7 +50,7 @@ def test_canary_then_promote(make_target: MakeTarget) -> None:
     assert len(state.arm(NEVER_OURS)) == 3, "maxUnavailable 0: nobody else was stopped"
     assert set(old) <= set(target.pods())
     [canary] = state.arm(NGRAM)
-    for name, args in arguments(target, state).items():
+    for name, args in arguments(state).items():
         wanted = NGRAM.config if name == canary.id else ""
         assert args == [f"--speculative-config={wanted}"]
 
@@ -84,7 +62,7 @@ def test_canary_then_promote(make_target: MakeTarget) -> None:
     done = target.reconcile(NGRAM, Extent.ALL, all_run(NGRAM))
     assert not done.halted
     assert "paused" not in target.object()["spec"]
-    assert {args[0] for args in arguments(target, done).values()} == {
+    assert {args[0] for args in arguments(done).values()} == {
         f"--speculative-config={NGRAM.config}"
     }
 
@@ -231,9 +209,9 @@ def test_a_deleted_deployment_is_not_brought_back(make_target: MakeTarget) -> No
     target = make_target()
     # Deleted between the fleet's look and its write, which only the uid in the apply can tell.
     live = target.fleet._live
-    found = live.deployment(target.ref.namespace, target.ref.name)
+    found = live.root(WORKLOADS["Deployment"], target.ref.namespace, target.ref.name)
     target.cluster.api.delete("apps/v1", "Deployment", name="chat", namespace=target.ref.namespace)
-    live.deployment = lambda *_: found  # type: ignore[method-assign]
+    live.root = lambda *_: found  # type: ignore[method-assign]
     target.carry_out(NGRAM, Extent.CANARY)
     assert not target.cluster.api.exists(
         "apps/v1", "Deployment", name="chat", namespace=target.ref.namespace

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from specpilot.domain.changes import Extent
-from specpilot.fleets.kubernetes import Api, DeploymentFleet, ask_engine
+from specpilot.fleets.kubernetes import Api, KubernetesFleet, ask_engine
 from specpilot.fleets.kubernetes.wiring import ARGUMENT, FIELD_PATH, VARIABLE
 from tests.cluster.cluster import Cluster
 from tests.cluster.manifests import field
@@ -44,7 +44,7 @@ def test_a_flip_reaches_the_engine(make_target: MakeTarget, cluster: Cluster, ap
     rest = target.observe()
     assert rest.problem is None
     assert rest.engine_version == "", "a house's own image does not say"
-    asking = DeploymentFleet(api, version=ask_engine)
+    asking = KubernetesFleet(api, version=ask_engine)
     assert asking.observe(target.ref).engine_version == "0.32.0", "its engine does"
     assert not any(speculates(r.endpoint) for r in rest.live())
     held = target.reconcile(

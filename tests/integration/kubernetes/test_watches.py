@@ -16,7 +16,7 @@ from specpilot.fleets.kubernetes import (
     Api,
     ApiError,
     Cached,
-    DeploymentFleet,
+    KubernetesFleet,
     Live,
     Pace,
     Resource,
@@ -24,12 +24,20 @@ from specpilot.fleets.kubernetes import (
     connect,
 )
 from specpilot.fleets.kubernetes.api import refusal_event
-from specpilot.fleets.kubernetes.request import DEPLOYMENTS, watch
-from specpilot.fleets.kubernetes.watches import WORKLOADS
+from specpilot.fleets.kubernetes.request import (
+    DEPLOYMENTS,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    watch,
+)
 from tests.cluster.cluster import Cluster
+from tests.cluster.manifests import deployment, stateful_set
 from tests.cluster.ports import free_port
 from tests.cluster.waiting import wait_for
-from tests.integration.kubernetes.conftest import MakeTarget, WallClock, engine
+from tests.integration.kubernetes.conftest import MakeTarget, Manifest, WallClock, engine
+
+OF_DEPLOYMENTS = (DEPLOYMENTS, REPLICA_SETS, PODS)
 
 pytestmark = pytest.mark.cluster
 
@@ -95,13 +103,19 @@ def known(watches: Watches, namespace: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.parametrize("kind", [deployment, stateful_set])
 def test_the_caches_say_what_the_api_says(
-    make_target: MakeTarget, make_watches: MakeWatches, changes: Changes, api: Api
+    make_target: MakeTarget,
+    make_watches: MakeWatches,
+    changes: Changes,
+    api: Api,
+    kind: Callable[..., Manifest],
 ) -> None:
-    target = make_target(engine(gpus=1))  # so that the room on nodes is looked at too
-    watches = make_watches(resources=WORKLOADS)
+    # With a GPU, so that the room on nodes is looked at too.
+    target = make_target(engine(gpus=1), kind=kind)
+    watches = make_watches(resources=(*OF_DEPLOYMENTS, STATEFUL_SETS))
     assert watches.wait_synced(timeout_s=20)
-    fleet = DeploymentFleet(api, source=Cached(watches, live=Live(api)))
+    fleet = KubernetesFleet(api, source=Cached(watches, live=Live(api)))
     assert fleet.observe(target.ref) == target.observe()
     changes.seen.clear()
     target.patch({"spec": {"replicas": 4}})
@@ -109,9 +123,9 @@ def test_the_caches_say_what_the_api_says(
         lambda: len(fleet.observe(target.ref).live()) == 4,
         describe=lambda: f"{fleet.observe(target.ref)}",
     )
-    # Pods and ReplicaSets are reported as their Deployment, and as nothing else.
-    assert set(changes.seen) == {("Deployment", target.ref.namespace, "chat")}
-    gone = TargetRef(kind="Deployment", namespace=target.ref.namespace, name="none")
+    # Pods and ReplicaSets are reported as what owns them, and as nothing else.
+    assert set(changes.seen) == {(target.ref.kind, target.ref.namespace, "chat")}
+    gone = TargetRef(kind=target.ref.kind, namespace=target.ref.namespace, name="none")
     assert fleet.observe(gone).problem is not None
     wait_for(lambda: fleet.observe(target.ref) == target.observe(), describe="both agree")
 
@@ -121,14 +135,14 @@ def test_only_some_namespaces(
 ) -> None:
     target = make_target(replicas=1)
     with cluster.namespace("elsewhere") as other:
-        watches = make_watches(other, resources=(*WORKLOADS, CONFIG_MAPS))
+        watches = make_watches(other, resources=(*OF_DEPLOYMENTS, CONFIG_MAPS))
         assert watches.wait_synced(timeout_s=20)
         config_map(cluster, target.ref.namespace, "t-here", "1")
         config_map(cluster, other, "t-there", "1")
         wait_for(lambda: known(watches, other), describe="the watched namespace")
         assert known(watches, target.ref.namespace) == {}
         # A target outside is asked for, not taken for gone.
-        fleet = DeploymentFleet(api, source=Cached(watches, live=Live(api)))
+        fleet = KubernetesFleet(api, source=Cached(watches, live=Live(api)))
         assert fleet.observe(target.ref).problem is None
 
 
@@ -303,7 +317,7 @@ def test_a_server_that_cannot_be_reached_at_first(
 
 
 def test_stopping_does_not_wait_for_the_server(make_watches: MakeWatches, namespace: str) -> None:
-    watches = make_watches(namespace, resources=WORKLOADS, pace=Pace())
+    watches = make_watches(namespace, resources=OF_DEPLOYMENTS, pace=Pace())
     assert watches.wait_synced(timeout_s=20)
     begun = time.monotonic()
     watches.stop()

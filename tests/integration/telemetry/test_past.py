@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -147,6 +147,15 @@ def test_pods_of_a_deployment_are_told_by_their_names(pod: str, belongs: bool) -
 def readings(moment: PastMoment) -> Readings:
     (arm,) = moment.arms
     return arm.readings
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "LeaderWorkerSet"])
+@pytest.mark.parametrize(
+    ("pod", "belongs"),
+    [("chat-0", True), ("chat-12", True), ("chat-0-1", False), ("chat-big-0", False)],
+)
+def test_pods_with_ordinals(kind: str, pod: str, belongs: bool) -> None:
+    assert bool(re.fullmatch(pods_of(replace(TARGET, kind=kind)), pod)) is belongs
 
 
 def test_every_step_has_the_readings_of_its_window(server: Server) -> None:
