@@ -8,7 +8,7 @@ import yaml
 from specpilot.domain.settings import Declared
 from specpilot.domain.targets import TargetRef
 from specpilot.fleets.kubernetes.gitops import MANAGERS, hands_kv_over, keeper, patch
-from specpilot.fleets.kubernetes.objects import TOOLS, slim_deployment
+from specpilot.fleets.kubernetes.objects import TOOLS, slim_workload
 from specpilot.fleets.kubernetes.wiring import declared
 
 
@@ -16,7 +16,7 @@ def workload(
     *, labels: dict[str, str] | None = None, notes: dict[str, str] | None = None, manager: str = ""
 ) -> dict[str, Any]:
     entry = {"manager": manager or "kubectl", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
-    return slim_deployment(
+    return slim_workload(
         {
             "metadata": {
                 "name": "chat",
@@ -26,7 +26,8 @@ def workload(
                 "managedFields": [entry],
             },
             "spec": {"template": {"metadata": {}, "spec": {"containers": [{"name": "vllm"}]}}},
-        }
+        },
+        fields=(),
     )
 
 
@@ -139,3 +140,38 @@ def test_what_the_patch_says_is_read_back(config: str) -> None:
 )
 def test_a_pair_that_hands_its_cache_over(command: list[str], want: bool) -> None:
     assert hands_kv_over(command) is want
+
+
+@pytest.mark.parametrize(
+    ("kind", "group", "pointers"),
+    [
+        ("StatefulSet", "apps", ["/spec/updateStrategy/rollingUpdate/partition"]),
+        ("Rollout", "argoproj.io", ["/spec/paused"]),
+        (
+            "LeaderWorkerSet",
+            "leaderworkerset.x-k8s.io",
+            [
+                "/spec/leaderWorkerTemplate/workerTemplate/metadata/annotations/specpilot.io~1setting",
+                "/spec/rolloutStrategy/rollingUpdateConfiguration/partition",
+            ],
+        ),
+    ],
+)
+def test_each_kind_has_its_own_fields_to_be_left_alone(
+    kind: str, group: str, pointers: list[str]
+) -> None:
+    found = keeper(
+        {
+            "kind": kind,
+            "metadata": {
+                "name": "chat",
+                "namespace": "serving",
+                "annotations": {"argocd.argoproj.io/tracking-id": "app:x"},
+            },
+        },
+        field_manager="specpilot",
+    )
+    assert found is not None
+    assert f"group: {group}" in found.snippet
+    for each in pointers:
+        assert each in found.snippet

@@ -14,8 +14,12 @@ import yaml
 
 from specpilot.domain.settings import Declared
 from specpilot.domain.targets import Keeper, TargetRef
+from specpilot.fleets.kubernetes.changes import pointer
+from specpilot.fleets.kubernetes.channels.annotation import annotation_path
 from specpilot.fleets.kubernetes.request import DEPLOYMENTS
 from specpilot.fleets.kubernetes.wiring import ANNOTATIONS, annotations
+from specpilot.fleets.kubernetes.workloads import WORKLOADS
+from specpilot.fleets.kubernetes.workloads.base import merged, nested
 
 ARGO_TRACKING = "argocd.argoproj.io/tracking-id"
 ARGO_INSTANCE = "argocd.argoproj.io/instance"
@@ -75,10 +79,11 @@ def keeper(workload: Mapping[str, Any], *, field_manager: str) -> Keeper | None:
     return None
 
 
-def _pointers() -> list[str]:
-    """Our fields as JSON pointers, which write `/` in a key as `~1`."""
-    keys = [key.replace("~", "~0").replace("/", "~1") for key in ANNOTATIONS]
-    return [*(f"/spec/template/metadata/annotations/{key}" for key in keys), "/spec/paused"]
+def _pointers(kind: str) -> list[str]:
+    """Our fields of a kind as JSON pointers, which write `/` in a key as `~1`."""
+    workload = WORKLOADS[kind]
+    keys = [annotation_path(path, key) for path in workload.templates for key in ANNOTATIONS]
+    return [pointer(path) for path in (*keys, workload.hold_field)]
 
 
 def _argo(kind: str, namespace: str, name: str, *, field_manager: str) -> str:
@@ -87,12 +92,12 @@ def _argo(kind: str, namespace: str, name: str, *, field_manager: str) -> str:
             "spec": {
                 "ignoreDifferences": [
                     {
-                        "group": DEPLOYMENTS.group,
+                        "group": WORKLOADS[kind].resource.group,
                         "kind": kind,
                         "namespace": namespace,
                         "name": name,
                         "managedFieldsManagers": [field_manager],
-                        "jsonPointers": _pointers(),
+                        "jsonPointers": _pointers(kind),
                     }
                 ],
                 "syncPolicy": {"syncOptions": ["RespectIgnoreDifferences=true"]},
@@ -102,20 +107,21 @@ def _argo(kind: str, namespace: str, name: str, *, field_manager: str) -> str:
 
 
 def _flux_helm(kind: str, name: str) -> str:
-    ignore = {"paths": _pointers(), "target": {"kind": kind, "name": name}}
+    ignore = {"paths": _pointers(kind), "target": {"kind": kind, "name": name}}
     return _yaml({"spec": {"driftDetection": {"mode": "enabled", "ignore": [ignore]}}})
 
 
 def patch(target: TargetRef, wanted: Declared) -> str:
     """What to merge into the workload so that it runs a setting, as a kustomize patch has it."""
-    return _yaml(
-        {
-            "apiVersion": DEPLOYMENTS.api_version,
-            "kind": target.kind,
-            "metadata": {"name": target.name, "namespace": target.namespace},
-            "spec": {"template": {"metadata": {"annotations": annotations(wanted)}}},
-        }
-    )
+    workload = WORKLOADS[target.kind]
+    body: dict[str, Any] = {
+        "apiVersion": workload.resource.api_version,
+        "kind": target.kind,
+        "metadata": {"name": target.name, "namespace": target.namespace},
+    }
+    for path in workload.templates:
+        body = merged(body, nested((*path, "metadata", "annotations"), annotations(wanted)))
+    return _yaml(body)
 
 
 def _yaml(plain: Mapping[str, Any]) -> str:

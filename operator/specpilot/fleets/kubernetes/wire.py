@@ -12,9 +12,11 @@ from typing import Any
 from specpilot.domain.targets import TargetRef
 from specpilot.engines import CommandLineError, without_speculation
 from specpilot.fleets.kubernetes import problems
+from specpilot.fleets.kubernetes.api import FIELD_MANAGER
 from specpilot.fleets.kubernetes.changes import pointer
 from specpilot.fleets.kubernetes.channels import View
 from specpilot.fleets.kubernetes.channels.annotation import AnnotationChannel
+from specpilot.fleets.kubernetes.gitops import keeper
 from specpilot.fleets.kubernetes.observing import container_of
 from specpilot.fleets.kubernetes.replicas import pick_container
 from specpilot.fleets.kubernetes.request import Object
@@ -153,7 +155,7 @@ def plan(root: Object, *, container: str = "", version: str = "") -> Plan:
         if wired is not None:
             found.append(wired)
     result = Plan(
-        workload=workload, root=root, containers=tuple(found), managed_by=_managed_by(metadata)
+        workload=workload, root=root, containers=tuple(found), managed_by=_managed_by(root)
     )
     _check(view, result, version=version)
     return result
@@ -264,14 +266,6 @@ def _check(view: View, made: Plan, *, version: str) -> None:
         raise WireError(problem.message)
 
 
-def _managed_by(metadata: Mapping[str, Any]) -> str:
-    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    if "argocd.argoproj.io/tracking-id" in annotations or "argocd.argoproj.io/instance" in labels:
-        return "Argo CD"
-    if "kustomize.toolkit.fluxcd.io/name" in labels:
-        return f"the Flux Kustomization {labels['kustomize.toolkit.fluxcd.io/name']}"
-    if "helm.toolkit.fluxcd.io/name" in labels:
-        return f"the Flux HelmRelease {labels['helm.toolkit.fluxcd.io/name']}"
-    if release := annotations.get("meta.helm.sh/release-name"):
-        return f"the Helm release {release}"
-    return "Helm" if labels.get("app.kubernetes.io/managed-by") == "Helm" else ""
+def _managed_by(root: Object) -> str:
+    found = keeper(root, field_manager=FIELD_MANAGER)
+    return "" if found is None else f"the {found.tool} {found.name}"
