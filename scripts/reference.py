@@ -34,6 +34,8 @@ WORDS: dict[str, str] = {
     "RolloutInProgress": "the workload is being rolled or scaled, or a roll is held",
     "Scaling": "an autoscaler is changing the number of replicas, or that cannot be known",
     "Disaggregated": "the engine hands its KV cache over, so that only the depth may change",
+    "BatchLimit": "the setting has a batch limit that the engine would not keep to, and the batch "
+    "is near or above it",
     "ConcurrentLimit": "as many changes are in flight as the operator allows",
     "NoReplicas": "no replica is ready, so there is nothing to compare with",
     "SettingRefused": "the engine's version cannot run the setting",
