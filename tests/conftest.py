@@ -12,3 +12,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("cluster"):
             scenario = "scenarios" in item.path.parts
             item.add_marker(pytest.mark.xdist_group("scenarios" if scenario else "cluster"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was run on which engine version, as a table."""
+    runs = [
+        value
+        for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed")
+        for name, value in getattr(report, "user_properties", ())
+        if name == "version run" and report.when == "call"
+    ]
+    if runs:
+        terminalreporter.section("settings on engine versions")
+        for version, setting, what, outcome in runs:
+            terminalreporter.write_line(f"{version:8} {setting:10} {outcome}; {what}")
