@@ -451,6 +451,14 @@ def test_every_witness_of_a_pair_satisfies_both_rules(rule_set: RuleSet) -> None
         assert under.winner.rule == (later if finding.code is Code.CHASE else earlier)
 
 
+def test_too_few_drafts_can_be_what_makes_a_rule_fire() -> None:
+    """Its `until` ends it at once, unless drafts are missing and Unknown counts as true."""
+    night = rule("off", "time.hour < 22", until="time.hour < 22", min_drafts=100)
+    assert Code.NEVER_TRUE in {f.code for f in find(night)}
+    fires = replace(night, on_unknown=OnUnknown.FIRE)
+    assert Code.NEVER_TRUE not in {f.code for f in find(fires)}
+
+
 @settings(max_examples=60, deadline=None)
 @given(rule_set=_SETS, situations=st.lists(_situations(), min_size=8, max_size=8))
 def test_what_is_called_impossible_never_happens(

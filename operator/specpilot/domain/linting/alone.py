@@ -83,7 +83,7 @@ def _time(seconds: float) -> str:
 def reach(rule: Rule, analysis: Analysis) -> Iterator[Finding]:
     """Whether the rule can be true at all, and while something else runs than it asks for."""
     tables = {state: analysis.fires(rule, state) for state in analysis.everywhere}
-    true = [state for state, found in tables.items() if found.true]
+    true = [state for state in tables if analysis.can_fire(rule, state)]
     complete = all(found.complete for found in tables.values())
     if not true:
         yield from _never(rule, analysis, complete=complete)
@@ -189,7 +189,7 @@ def _only_at_home(rule: Rule, analysis: Analysis) -> Iterator[Finding]:
             "(batch_size, queue_depth) and leave the rest to the policy's probe; to keep what "
             f"runs from later rules, write `setting: {SPECULATING}`",
         )
-    elif rule.setting == SPECULATING or not analysis.fires(rule, State(setting=ANOTHER)).true:
+    elif rule.setting == SPECULATING or not analysis.can_fire(rule, State(setting=ANOTHER)):
         yield Finding(
             code=Code.NEVER_TRUE,
             rules=(rule.name,),

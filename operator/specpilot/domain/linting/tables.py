@@ -138,6 +138,11 @@ class Analysis:
         key = ("fires", rule.name, no_drafts)
         return self._truths(key, variables, state, loose=any(s.loose for s in shapes), true=true)
 
+    def can_fire(self, rule: Rule, state: State) -> bool:
+        """Whether anything makes it fire, too few drafts included where those count as true."""
+        few = rule.min_drafts > 0 and rule.on_unknown is OnUnknown.FIRE
+        return bool(self.fires(rule, state).true or (few and self.when(rule, state).true))
+
     def _truths(
         self,
         key: Hashable,
