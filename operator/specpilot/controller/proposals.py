@@ -97,7 +97,7 @@ def opened(
     change_id = _new_id(policy, now)
     phase, reason = _first_phase(policy.mode, wanted.kind)
     # With nobody left to compare with, the time before must stand in for the control arm.
-    alone = state.desired_replicas <= policy.canary.replicas
+    alone = state.desired_replicas <= state.first_wave(policy.canary.replicas)
     before = {name: r.value for name, r in readings.items() if r.value is not None}
     return FlagChange(
         id=change_id,

@@ -290,7 +290,16 @@ def _deadlock(p: Proposal) -> Objection | None:
 
 
 def _downtime(p: Proposal) -> Objection | None:
-    if p.state.can_add_replica or p.policy.allow_downtime:
+    if p.policy.allow_downtime:
+        return None
+    if p.state.unheld and p.state.desired_replicas > 1:
+        return Objection(
+            reason=GateReason.NEEDS_DOWNTIME,
+            message=f"{p.state.unheld}, so all {p.state.desired_replicas} replicas would be "
+            f"replaced before anything could be compared; set rollout.allowDowntime: true to "
+            f"accept that (they are watched, and all of them go back when a guardrail breaks)",
+        )
+    if p.state.can_add_replica:
         return None
     what = (
         "the only replica would have to stop before the new one can start"

@@ -133,7 +133,7 @@ def _canary(change: FlagChange, s: Situation) -> Transition | Wait:
     assert s.policy is not None
     arm = s.state.arm(change.wanted)
     ready = [r for r in arm if r.ready]
-    needed = min(s.policy.canary.replicas, max(s.state.desired_replicas, 1))
+    needed = s.state.first_wave(s.policy.canary.replicas)
     if len(ready) >= needed:
         names = ", ".join(r.id for r in ready)
         return Transition(
@@ -141,7 +141,8 @@ def _canary(change: FlagChange, s: Situation) -> Transition | Wait:
             reason=ChangeReason.CANARY_READY,
             message=f"{names} runs {change.wanted.setting} and is ready",
         )
-    limit = _ready_within(s)
+    # Where the roll is not held its replicas may be replaced one after the other.
+    limit = _ready_within(s) * (needed if s.state.unheld else 1)
     if s.now - change.phase_since > limit:
         stuck = next((f"; {r.id}: {r.failure}" for r in arm if r.failure), "")
         return undo(

@@ -131,6 +131,8 @@ class TargetState:
             of it in mid-flip is an edit by somebody else.
         rolling: Words when replicas are being replaced or scaled, "" at rest.
         halted: The roll is held after its first replicas (a paused Deployment, a partition).
+        unheld: Why a roll cannot be held after its first replicas, in words; it reaches all of them
+            in one go. "" where it can be.
         can_add_replica: Whether a canary can come up without fewer replicas serving than the
             workload's own strategy allows; without that a change means downtime.
         deadlock: Why a roll by the workload's own strategy would wait for ever, in words: it
@@ -153,6 +155,7 @@ class TargetState:
     user_template: str = ""
     rolling: str = ""
     halted: bool = False
+    unheld: str = ""
     can_add_replica: bool = True
     deadlock: str = ""
     engine_version: str = ""
@@ -162,6 +165,11 @@ class TargetState:
     scaling: str = ""
     keeper: Keeper | None = None
     channel: str = ""
+
+    def first_wave(self, canaries: int) -> int:
+        """How many replicas try a setting first: all of them where a roll cannot be held."""
+        wanted = max(self.desired_replicas, 1)
+        return wanted if self.unheld else min(canaries, wanted)
 
     def live(self) -> tuple[Replica, ...]:
         """Replicas that are not going away."""

@@ -13,11 +13,18 @@ class Changes:
     def __init__(self, root: Object) -> None:
         self._root = root
         self._made: set[Path] = set()
+        self._blind = False
         self._tests: list[Object] = []
         self.operations: list[Object] = []
 
-    def to(self, path: Path, value: JsonValue) -> None:
-        """Set a value; None removes it."""
+    def to(self, path: Path, value: JsonValue, *, ours: bool = False) -> None:
+        """Set a value; None removes it.
+
+        Args:
+            path: Where.
+            value: What is to stand there.
+            ours: Nobody else writes there.
+        """
         old = dig(self._root, path)
         if old == value:
             return
@@ -29,6 +36,7 @@ class Changes:
                 else _operation("replace", path, value)
             )
             return
+        self._blind |= not ours
         for length in range(1, len(path)):
             parent = path[:length]
             if dig(self._root, parent) is None and parent not in self._made:
@@ -50,9 +58,14 @@ class Changes:
         )
 
     def tests(self) -> list[Object]:
-        """What must still be so. A map can be made only where nobody has made it meanwhile."""
+        """What must still be so.
+
+        A patch cannot test that nothing stands somewhere, so what is added where nothing stood
+        rests on the object's whole version.
+        """
         metadata = self._root["metadata"]
-        sure = ("metadata", "resourceVersion") if self._made else ("metadata", "uid")
+        whole = self._made or self._blind
+        sure = ("metadata", "resourceVersion") if whole else ("metadata", "uid")
         return [_operation("test", sure, metadata[sure[1]]), *self._tests]
 
 

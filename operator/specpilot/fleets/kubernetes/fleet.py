@@ -33,6 +33,8 @@ class KubernetesFleet:
         api: The API server. Its field manager is the one our fields are owned under.
         source: Where to read from when observing; None asks the API server each time.
         version: Asks an engine for its version where its image does not say, None for never.
+        get: Gets the text at an address inside the cluster, for owners whose pods do not say what
+            they run (RayService); None for never.
         clock: Monotonic seconds.
         sleep: Waits some seconds.
         workloads: Adapter per kind.
@@ -44,6 +46,7 @@ class KubernetesFleet:
         *,
         source: Source | None = None,
         version: Ask | None = None,
+        get: Ask | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         workloads: Mapping[str, Workload] = WORKLOADS,
@@ -58,6 +61,7 @@ class KubernetesFleet:
             capacity=Capacity(api, clock=clock, pods=self._source.pods_everywhere),
             autoscalers=Autoscalers(api, clock=clock),
             version=version,
+            get=get,
             clock=clock,
             manager=api.field_manager,
             workloads=workloads,

@@ -1,9 +1,12 @@
 """What is, as the core wants to hear it: adapter, channel and pods put together."""
 
+import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from specpilot.domain.ports import FleetError
 from specpilot.domain.settings import JsonValue
 from specpilot.domain.targets import Replica, TargetRef, TargetState
 from specpilot.fleets.kubernetes import problems
@@ -18,6 +21,8 @@ from specpilot.fleets.kubernetes.versions import Ask, Versions
 from specpilot.fleets.kubernetes.wiring import argv
 from specpilot.fleets.kubernetes.workloads.base import Family, Workload, dig
 
+_log = logging.getLogger(__name__)
+
 
 class Observer:
     """Describes families of workloads; sends nothing but the questions for room and version.
@@ -26,6 +31,7 @@ class Observer:
         capacity: Knows of room on the nodes.
         autoscalers: Know who scales what.
         version: See `KubernetesFleet`.
+        get: See `KubernetesFleet`.
         clock: Monotonic seconds.
         manager: Field manager under which our fields are owned.
         workloads: Adapter per kind.
@@ -37,6 +43,7 @@ class Observer:
         capacity: Capacity,
         autoscalers: Autoscalers,
         version: Ask | None,
+        get: Ask | None = None,
         clock: Callable[[], float],
         manager: str,
         workloads: Mapping[str, Workload],
@@ -44,6 +51,7 @@ class Observer:
         self._capacity = capacity
         self._autoscalers = autoscalers
         self._versions = Versions(version, clock=clock)
+        self._get = get
         self._manager = manager
         self._workloads = workloads
 
@@ -68,13 +76,14 @@ class Observer:
             or channel.problem(view)
             or (None if halted else problems.held_by_user(ref, workload, root)),
             declared=channel.declared(view),
-            desired_replicas=workload.replicas_wanted(root),
+            desired_replicas=workload.desired(family),
             replicas=replicas,
             user_template=channel.edits(view),
             rolling=workload.rolling(family),
             halted=halted,
+            unheld=workload.unheld(root),
             can_add_replica=workload.can_add_replica(family, self._has_room),
-            deadlock=self._deadlock(workload, root),
+            deadlock=self._deadlock(workload, family),
             engine_version=view.version,
             labels=root["metadata"].get("labels") or {},
             progress_deadline_s=workload.progress_deadline_s(root),
@@ -95,22 +104,30 @@ class Observer:
             family: It and what it owns.
             container: Name of the engine's container, see `container_of`.
         """
-        view = View(workload=workload, root=family.root, container=container)
         groups = [
             group
             for group in workload.replicas(family)
             if all(pod["spec"].get("containers") for pod in group)
         ]
+        view = View(
+            workload=workload,
+            root=family.root,
+            container=container,
+            pods=tuple(pod for group in groups for pod in group),
+        )
         view = replace(view, version=self._version(view, groups))
-        claims = channel.claims(view)
+        view = replace(view, answer=self._answer(channel.question(view)))
+        runs = functools.partial(channel.runs, view)
         replicas = (
-            replica_of_group(group, container=container, version=view.version, claims=claims)
+            replica_of_group(group, container=container, version=view.version, runs=runs)
             for group in groups
         )
         return view, tuple(sorted(replicas, key=lambda r: r.id))
 
     def held(self, workload: Workload, root: Object) -> JsonValue:
         """What we wrote into the field that holds a roll, None when it is not ours."""
+        if not workload.hold_field:
+            return None
         value: JsonValue = dig(root, workload.hold_field)
         if value is None or value is False:
             return None
@@ -131,8 +148,8 @@ class Observer:
         )
         return self._versions.of(same, image=image)
 
-    def _deadlock(self, workload: Workload, root: Object) -> str:
-        room = self._capacity.room_for(workload.must_surge(root))
+    def _deadlock(self, workload: Workload, family: Family) -> str:
+        room = self._capacity.room_for(workload.must_surge(family))
         if room.there:
             return ""
         return (
@@ -140,6 +157,15 @@ class Observer:
             f"roll would wait for ever. Make room, or let one be unavailable (maxUnavailable: 1, "
             f"maxSurge: 0) in the {workload.resource.kind}"
         )
+
+    def _answer(self, question: str) -> str:
+        if not question or self._get is None:
+            return ""
+        try:
+            return self._get(question)
+        except FleetError as error:
+            _log.info("what runs is not known: %s", error)
+            return ""
 
     def _has_room(self, specs: Sequence[Mapping[str, Any]]) -> bool:
         return self._capacity.room_for(specs).there
@@ -157,7 +183,7 @@ def container_of(ref: TargetRef, workload: Workload, root: Object) -> str | None
 
     Where there is no template that tells, it is the policy's word, else the adapter's.
     """
-    templates = [t for path in workload.templates if (t := dig(root, path))]
+    templates = [t for path in workload.templates_in(root) if (t := dig(root, path))]
     if not templates:
         return ref.container or workload.container
     found = pick_container(templates[0]["spec"]["containers"], ref.container)

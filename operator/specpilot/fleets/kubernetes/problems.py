@@ -37,7 +37,7 @@ def not_found(ref: TargetRef) -> Problem:
 
 def no_container(ref: TargetRef, workload: Workload, root: Object) -> Problem:
     """No container of its template is known to run the engine."""
-    template = next(t for path in workload.templates if (t := dig(root, path)))
+    template = next(t for path in workload.templates_in(root) if (t := dig(root, path)))
     names = ", ".join(c["name"] for c in template["spec"]["containers"])
     asked = (
         f"has no container {ref.container}"
@@ -71,7 +71,7 @@ def owned(ref: TargetRef, root: Object, *, kinds: Collection[str]) -> Problem | 
 
 def held_by_user(ref: TargetRef, workload: Workload, root: Object) -> Problem | None:
     """Its user holds its rolls."""
-    if not workload.holds(dig(root, workload.hold_field)):
+    if not workload.hold_field or not workload.holds(dig(root, workload.hold_field)):
         return None
     who = ", ".join(sorted(owners(root, *workload.hold_field))) or "somebody"
     return Problem(

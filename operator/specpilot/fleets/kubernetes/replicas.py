@@ -1,15 +1,18 @@
 """A pod as a replica: what it was started with, whether it serves, and what is wrong, in words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from specpilot.domain.settings import UNRECOGNISED, Declared
 from specpilot.domain.targets import Replica
 from specpilot.fleets.kubernetes.objects import condition_of, instant, uid_of
 from specpilot.fleets.kubernetes.request import Object
 from specpilot.fleets.kubernetes.wiring import argv, is_wired, running
+
+Runs: TypeAlias = Callable[[Object, Mapping[str, Any]], Declared]
+"""Says what a pod runs in its engine's container."""
 
 DEFAULT_PORT = 8000
 """Where vLLM listens unless told otherwise."""
@@ -44,20 +47,23 @@ def pick_container(containers: list[Mapping[str, Any]], wanted: str) -> Mapping[
     return next((c for c in containers if c.get("name") == name), None)
 
 
+def by_its_line(pod: Object, engine: Mapping[str, Any]) -> Declared:
+    """What the command line and the annotations say."""
+    return running(pod["metadata"], engine)
+
+
 def replica_of_group(
-    pods: Sequence[Object], *, container: str, version: str = "", claims: Sequence[Declared] = ()
+    pods: Sequence[Object], *, container: str, version: str = "", runs: Runs = by_its_line
 ) -> Replica:
     """Describe a replica of several pods: the one that serves, and what is wrong with any.
 
     Args:
         pods: Its pods, the one that serves first.
         container: See `replica_of`.
-        version: See `replica_of`.
-        claims: See `replica_of`.
+        version: Version of the engine, "" when not known.
+        runs: See `Runs`.
     """
-    leader, *workers = (
-        replica_of(pod, container=container, version=version, claims=claims) for pod in pods
-    )
+    leader, *workers = (replica_of(pod, container=container, runs=runs) for pod in pods)
     if not workers:
         return leader
     broken = next((r for r in (leader, *workers) if r.failure), None)
@@ -74,7 +80,7 @@ def replica_of_group(
         lost=broken is not None and broken.lost,
         terminating=any(r.terminating for r in (leader, *workers)),
         declared=leader.declared
-        if all(_agrees(pod, leader, version=version) for pod in pods[1:])
+        if all(_agrees(pod, leader, version=version, runs=runs) for pod in pods[1:])
         else Declared(setting=UNRECOGNISED, config=leader.declared.config),
     )
 
@@ -83,26 +89,22 @@ def _of_member(broken: Replica, *, leader: Replica) -> str:
     return broken.failure if broken is leader else f"{broken.id}: {broken.failure}"
 
 
-def _agrees(worker: Object, leader: Replica, *, version: str) -> bool:
+def _agrees(worker: Object, leader: Replica, *, version: str, runs: Runs) -> bool:
     """Whether a worker that is told anything is told the same as its leader."""
-    metadata = worker["metadata"]
     return all(
-        running(metadata, container, version=version) == leader.declared
+        runs(worker, container) == leader.declared
         for container in worker["spec"].get("containers") or ()
         if is_wired(container, version=version)
     )
 
 
-def replica_of(
-    pod: Object, *, container: str, version: str = "", claims: Sequence[Declared] = ()
-) -> Replica:
+def replica_of(pod: Object, *, container: str, runs: Runs = by_its_line) -> Replica:
     """Describe a pod.
 
     Args:
         pod: The pod, whole or as the caches keep it.
         container: Name of the container that runs the engine.
-        version: Version of the engine, "" when not known.
-        claims: What its configuration may be recognised by where it carries no annotations.
+        runs: See `Runs`.
     """
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     engine = pick_container(spec.get("containers") or [], container) or {}
@@ -115,7 +117,7 @@ def replica_of(
         id=metadata["name"],
         namespace=str(metadata.get("namespace") or ""),
         instance=uid_of(pod),
-        declared=running(metadata, engine, version=version, claims=claims),
+        declared=runs(pod, engine),
         ready=is_ready,
         ready_since=instant(ready.get("lastTransitionTime")) if is_ready else None,
         started_at=_started(metadata),

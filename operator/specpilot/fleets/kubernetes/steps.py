@@ -72,7 +72,8 @@ class Step:
         else:
             letters = channel.letters(view, self._look(), intent.declared)
             at_once = workload.hold_at_once(self.root, canaries=wanted)
-            if not self._write(letters, hold=at_once) or at_once is not None:
+            written = self._write(letters, hold=at_once)
+            if not written or at_once is not None or workload.unheld(self.root):
                 return
             hold = self._wait_for_hold(wanted)
         if hold != self.observer.held(workload, self.root):
@@ -87,18 +88,20 @@ class Step:
         channel, view = self.channel, self._view()
         letters = channel.present(view)
         reached = channel.meaning(view, letters) == intent.declared
+        back = intent.declared == intent.previous
         tidy = channel.tidied(view, letters)
         if reached and tidy == letters and self.observer.held(self.workload, self.root) is None:
-            back = intent.declared == intent.previous
             for request in self.workload.unblock(self.root, self._look, back=back):
                 self._send(request)
         elif reached:
-            self._write(tidy, hold=None)
+            if self.workload.may_release(self.root):
+                self._write(tidy, hold=None)
         elif self._taken_over(view):
             # Somebody set another value meanwhile. Theirs stays; what is still ours goes.
             self._write(channel.released(view), hold=None)
         else:
-            self._write(channel.letters(view, self._look(), intent.declared), hold=None)
+            hold = self.workload.hold_going_back(self.root) if back else None
+            self._write(channel.letters(view, self._look(), intent.declared), hold=hold)
 
     def _view(self) -> View:
         if not self.channel.needs_version:

@@ -47,6 +47,18 @@ def ask_engine(endpoint: str, *, timeout_s: float = 2.0) -> str:
         raise FleetError(f"{endpoint}/version: {error}") from error
 
 
+def get_text(address: str, *, timeout_s: float = 2.0) -> str:
+    """Get the text at an address.
+
+    Raises:
+        FleetError: It was not answered, or not with success.
+    """
+    try:
+        return httpx.get(address, timeout=timeout_s, trust_env=False).raise_for_status().text
+    except httpx.HTTPError as error:
+        raise FleetError(f"{address}: {error}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class _Failure:
     until: float

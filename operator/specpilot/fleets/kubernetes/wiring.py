@@ -28,7 +28,16 @@ CHANGE_ANNOTATION = "specpilot.io/change-id"
 PREVIOUS_ANNOTATION = "specpilot.io/previous"
 """What was declared before, as JSON; only where annotations do not reach the pods."""
 
-ANNOTATIONS = (CONFIG_ANNOTATION, SETTING_ANNOTATION, CHANGE_ANNOTATION, PREVIOUS_ANNOTATION)
+KEPT_ANNOTATION = "specpilot.io/previous-values"
+"""What stood in an owner's field before, to the letter, as JSON; going back re-applies it."""
+
+ANNOTATIONS = (
+    CONFIG_ANNOTATION,
+    SETTING_ANNOTATION,
+    CHANGE_ANNOTATION,
+    PREVIOUS_ANNOTATION,
+    KEPT_ANNOTATION,
+)
 """The only keys that are ours."""
 
 VARIABLE = "SPECPILOT_SPECULATIVE_CONFIG"

@@ -32,7 +32,7 @@ def owned_fields(workload: Workload) -> tuple[tuple[str, ...], ...]:
     """Fields of a workload whose owners are asked for, by any channel or for the hold."""
     channels = (_ANNOTATION, *([workload.owner_channel] if workload.owner_channel else []))
     paths = (workload.hold_field, *(p for c in channels for p in c.owned_fields(workload)))
-    return tuple(tuple(str(step) for step in path) for path in paths)
+    return tuple(tuple(str(step) for step in path) for path in paths if path)
 
 
 __all__ = ["Channel", "Letters", "View", "choose", "owned_fields"]

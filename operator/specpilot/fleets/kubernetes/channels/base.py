@@ -13,6 +13,7 @@ from specpilot.domain.settings import Declared, JsonValue
 from specpilot.domain.targets import Channel as ChannelName
 from specpilot.domain.targets import Problem
 from specpilot.fleets.kubernetes.request import Object, Request
+from specpilot.fleets.kubernetes.wiring import running
 from specpilot.fleets.kubernetes.workloads.base import Family, Path, Workload, dig
 
 
@@ -40,12 +41,16 @@ class View:
         root: The object.
         container: The container that runs the engine, "" where no template tells.
         version: Version of the engine, "" when not known.
+        pods: The pods that run it.
+        answer: What was answered to the channel's `question`, "" for nothing.
     """
 
     workload: Workload
     root: Object
     container: str = ""
     version: str = ""
+    pods: tuple[Object, ...] = ()
+    answer: str = ""
 
     @property
     def words(self) -> str:
@@ -55,7 +60,7 @@ class View:
 
     def templates(self) -> list[tuple[Path, Object]]:
         """Its pod templates, the engine's first."""
-        found = ((path, dig(self.root, path)) for path in self.workload.templates)
+        found = ((path, dig(self.root, path)) for path in self.workload.templates_in(self.root))
         return [(path, template) for path, template in found if template]
 
     def engine(self) -> tuple[Path, Object]:
@@ -133,6 +138,14 @@ class Channel(ABC):
     def claims(self, view: View) -> tuple[Declared, ...]:
         """Declarations that pods may be recognised by where they carry no annotations of ours."""
         return ()
+
+    def question(self, view: View) -> str:  # noqa: ARG002 - by the channel
+        """Address to ask what runs, where no pod's own words tell; "" where they do."""
+        return ""
+
+    def runs(self, view: View, pod: Object, engine: Mapping[str, Any]) -> Declared:
+        """What a pod runs in the engine's container."""
+        return running(pod["metadata"], engine, version=view.version, claims=self.claims(view))
 
 
 def without_keys(mapping: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:

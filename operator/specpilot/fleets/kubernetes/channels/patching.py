@@ -5,10 +5,11 @@ it is replaced under a `test` of what it was read as, and whoever writes in betw
 annotations beside it are a claim, which says who set what the field says, as long as it says it.
 """
 
+import json
 from abc import abstractmethod
 from collections.abc import Mapping
 
-from specpilot.domain.settings import UNRECOGNISED, Declared, JsonValue
+from specpilot.domain.settings import UNRECOGNISED, Declared, JsonValue, canonical_json
 from specpilot.fleets.kubernetes.changes import Changes
 from specpilot.fleets.kubernetes.channels.base import Channel, Letters, View
 from specpilot.fleets.kubernetes.objects import our_annotations, owners
@@ -16,6 +17,7 @@ from specpilot.fleets.kubernetes.request import Request
 from specpilot.fleets.kubernetes.wiring import (
     ANNOTATIONS,
     CHANGE_ANNOTATION,
+    KEPT_ANNOTATION,
     PREVIOUS_ANNOTATION,
     annotations,
     claims_of,
@@ -31,10 +33,13 @@ class PatchChannel(Channel):
     Attributes:
         reaches_pods: Whether the annotations are copied to the pods; where they are not, what was
             set before is noted too, so that the pods of both arms are recognised.
+        keeps_values: Whether the values that are replaced are noted, to the letter. Needed where no
+            revision of the owner's can be read that still has them.
     """
 
     needs_version = True
     reaches_pods = True
+    keeps_values = False
 
     @abstractmethod
     def home(self, view: View) -> Path:
@@ -60,6 +65,14 @@ class PatchChannel(Channel):
         Raises:
             FleetError: This engine cannot be told that, or what it is told is not known just now.
         """
+
+    def rest(self, view: View, values: Mapping[Path, JsonValue]) -> JsonValue:
+        """Values without the setting: what is the user's. Needed where values are kept.
+
+        Raises:
+            ValueError: They are not understood.
+        """
+        raise NotImplementedError
 
     def earlier(self, view: View, family: Family, wanted: Declared) -> Letters | None:
         """Letters of a revision that still exists and declares it."""
@@ -93,7 +106,27 @@ class PatchChannel(Channel):
         noted = annotations(wanted) if wanted.change_id else {}
         if noted and not self.reaches_pods:
             noted[PREVIOUS_ANNOTATION] = previous(self.declared(view))
-        return Letters(annotations=noted, values=self.values_for(view, wanted.config))
+        if noted and self.keeps_values:
+            noted[KEPT_ANNOTATION] = _as_text(self.values(view))
+        kept = self._kept(view, wanted) if self.keeps_values else None
+        return Letters(annotations=noted, values=kept or self.values_for(view, wanted.config))
+
+    def _kept(self, view: View, wanted: Declared) -> dict[Path, JsonValue] | None:
+        """The values from before our last write, when they say it and the user's part is still so.
+
+        What the user has changed in the same list since is theirs and stays.
+        """
+        present = self.present(view)
+        kept = _from_text(present.annotations.get(KEPT_ANNOTATION, ""))
+        if kept is None or kept.keys() != present.values.keys():
+            return None
+        if self.config_of(view, kept) != wanted.config:
+            return None
+        try:
+            same = self.rest(view, kept) == self.rest(view, present.values)
+        except ValueError:
+            return None
+        return kept if same else None
 
     def tidied(self, view: View, letters: Letters) -> Letters:
         """See `Channel`: somebody has written another value under our annotations."""
@@ -122,8 +155,20 @@ class PatchChannel(Channel):
             changes.to(path, value)
         home = self.home(view)
         for key in ANNOTATIONS:
-            changes.to((*home, key), letters.annotations.get(key))
+            changes.to((*home, key), letters.annotations.get(key), ours=True)
         at = view.workload.hold_field
-        if hold is not None or manager in owners(root, *at):
+        if at and (hold is not None or manager in owners(root, *at)):
             changes.to(at, hold)
         return changes.request(view.workload.resource, manager=manager)
+
+
+def _as_text(values: Mapping[Path, JsonValue]) -> str:
+    return canonical_json([[list(path), value] for path, value in values.items()])
+
+
+def _from_text(text: str) -> dict[Path, JsonValue] | None:
+    """What `_as_text` wrote; None when there is nothing, or a person has written it."""
+    try:
+        return {tuple(path): value for path, value in json.loads(text)}
+    except (ValueError, TypeError):
+        return None

@@ -57,7 +57,8 @@ class Workload(ABC):
         resource: The object that a policy names as its target.
         between: Kinds that stand between it and its pods (ReplicaSet), empty when it owns them.
         templates: Where its pod templates are; the first is the engine's.
-        hold_field: The field that keeps a roll from going on (`spec.paused`, a partition).
+        hold_field: The field that keeps a roll from going on (`spec.paused`, a partition); () where
+            there is none, and then `unheld` says so.
         container: Name of the engine's container where no template of its own tells.
         owner_channel: How a setting is written into a field of the object's own, where its
             templates are not the user's to write (KServe); None where they are.
@@ -66,11 +67,15 @@ class Workload(ABC):
     resource: Resource
     between: tuple[Resource, ...] = ()
     templates: tuple[Path, ...] = (POD_TEMPLATE,)
-    hold_field: Path
+    hold_field: Path = ()
     container: str = ""
     owner_channel: "Channel | None" = None
 
     # --- what it is
+
+    def templates_in(self, root: Object) -> tuple[Path, ...]:  # noqa: ARG002 - most are fixed
+        """`templates`, where they stand in this very object."""
+        return self.templates
 
     def selector(self, root: Object) -> str:
         """Labels of its members and pods, as text for a list request. They need not be exact."""
@@ -85,6 +90,14 @@ class Workload(ABC):
         """How many replicas try a setting: those asked for, as far as there are so many."""
         return min(asked, max(self.replicas_wanted(root), 1))
 
+    def desired(self, family: Family) -> int:
+        """The same, where what it owns knows better (an autoscaler that writes there)."""
+        return self.replicas_wanted(family.root)
+
+    def unheld(self, root: Object) -> str:  # noqa: ARG002 - for those that cannot be held
+        """Why a roll of it cannot be held after its first replicas, in words; "" where it can."""
+        return ""
+
     def replicas(self, family: Family) -> list[tuple[Object, ...]]:
         """The pods of each replica, the one that serves first."""
         return [(pod,) for pod in family.pods]
@@ -97,9 +110,9 @@ class Workload(ABC):
         """Why it cannot be steered as its user set it up, with the exact next step."""
         return None
 
-    @abstractmethod
-    def how_to_release(self, root: Object) -> str:
+    def how_to_release(self, root: Object) -> str:  # noqa: ARG002 - for those that can be held
         """What a user does to let go of a roll that they hold themselves."""
+        return ""
 
     # --- where a roll stands
 
@@ -111,7 +124,7 @@ class Workload(ABC):
     def can_add_replica(self, family: Family, has_room: HasRoom) -> bool:
         """Whether a canary can come up without fewer serving than the user's strategy allows."""
 
-    def must_surge(self, root: Object) -> Sequence[Mapping[str, Any]]:
+    def must_surge(self, family: Family) -> Sequence[Mapping[str, Any]]:
         """Specs of the pods that a roll starts before any old one stops; empty when one does."""
         return ()
 
@@ -130,9 +143,17 @@ class Workload(ABC):
         """
         return None
 
-    @abstractmethod
-    def hold(self, root: Object, look: Look, *, canaries: int) -> JsonValue:
+    def hold(self, root: Object, look: Look, *, canaries: int) -> JsonValue:  # noqa: ARG002
         """Value of `hold_field` that keeps the roll at that many canaries; None to let it go on."""
+        return None
+
+    def hold_going_back(self, root: Object) -> JsonValue:  # noqa: ARG002 - for those that need one
+        """Value of `hold_field` that goes with the write that takes a setting back."""
+        return None
+
+    def may_release(self, root: Object) -> bool:  # noqa: ARG002 - as above
+        """Whether that hold has done its work."""
+        return True
 
     def unblock(self, root: Object, look: Look, *, back: bool) -> tuple[Request, ...]:
         """What else a roll that is not held needs in order to get on; asked for again and again.

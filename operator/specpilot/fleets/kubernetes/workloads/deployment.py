@@ -161,8 +161,9 @@ class DeploymentWorkload(Workload):
         root = family.root
         return can_add_replica(root, room=lambda: has_room([root["spec"]["template"]["spec"]]))
 
-    def must_surge(self, root: Object) -> Sequence[Mapping[str, Any]]:
+    def must_surge(self, family: Family) -> Sequence[Mapping[str, Any]]:
         """See `Workload`."""
+        root = family.root
         _, unavailable = fenceposts(root)
         return () if recreates(root) or unavailable else [root["spec"]["template"]["spec"]]
 

@@ -110,8 +110,9 @@ class LeaderWorkerSetWorkload(Workload):
             room=lambda: has_room(_pods_of_group(root)),
         )
 
-    def must_surge(self, root: Object) -> Sequence[Mapping[str, Any]]:
+    def must_surge(self, family: Family) -> Sequence[Mapping[str, Any]]:
         """See `Workload`: a whole group."""
+        root = family.root
         _, unavailable = _fenceposts(root, wanted=self.replicas_wanted(root))
         return () if unavailable else _pods_of_group(root)
 

@@ -113,8 +113,9 @@ class RolloutWorkload(Workload):
             room=lambda: has_room([dig(root, ("spec", "template", "spec")) or {}]),
         )
 
-    def must_surge(self, root: Object) -> Sequence[Mapping[str, Any]]:
+    def must_surge(self, family: Family) -> Sequence[Mapping[str, Any]]:
         """See `Workload`."""
+        root = family.root
         _, unavailable = _fenceposts(root, wanted=self.replicas_wanted(root))
         return () if unavailable else [dig(root, ("spec", "template", "spec")) or {}]
 
