@@ -20,7 +20,7 @@ from specpilot.domain.policy import Policy
 from specpilot.domain.ports import Ask, Clock
 from specpilot.domain.readings import Readings
 from specpilot.domain.targets import Replica, TargetState
-from specpilot.fleets.kubernetes import POLICIES, Api, KubernetesFleet, ask_engine
+from specpilot.fleets.kubernetes import POLICIES, Api, KubernetesFleet, ask_engine, get_text
 from specpilot.fleets.local import running
 from specpilot.resources import LOCAL_NAMESPACE, policy_from, read
 from specpilot.telemetry import Source, answer
@@ -208,5 +208,5 @@ def in_a_cluster(name: str, namespace: str, api: Api) -> tuple[Policy, Observe]:
             param_hint="--policy",
         )
     policy = policy_from(read(found))
-    fleet = KubernetesFleet(api, version=ask_engine)
+    fleet = KubernetesFleet(api, version=ask_engine, get=get_text)
     return policy, lambda: fleet.observe(policy.target)

@@ -31,6 +31,7 @@ from specpilot.fleets.kubernetes import (
     Token,
     Watches,
     ask_engine,
+    get_text,
     installed,
 )
 from specpilot.fleets.kubernetes.gitops import patch
@@ -185,6 +186,7 @@ class ClusterService:
                     api,
                     source=Cached(self._watches, live=Live(api)),
                     version=ask_engine,
+                    get=get_text,
                 ),
                 telemetry=telemetry,
                 registry=registry,

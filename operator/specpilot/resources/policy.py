@@ -31,6 +31,13 @@ class TargetKind(StrEnum):
     STATEFUL_SET = "StatefulSet"
     LEADER_WORKER_SET = "LeaderWorkerSet"
     ROLLOUT = "Rollout"
+    INFERENCE_SERVICE = "InferenceService"
+    LLM_INFERENCE_SERVICE = "LLMInferenceService"
+    VLLM_RUNTIME = "VLLMRuntime"
+    RAY_SERVICE = "RayService"
+    DYNAMO_GRAPH_DEPLOYMENT = "DynamoGraphDeployment"
+    STORM_SERVICE = "StormService"
+    MODEL = "Model"
     LOCAL = "Local"
 
 

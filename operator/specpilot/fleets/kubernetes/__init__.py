@@ -2,7 +2,9 @@
 
 api = connect(kubeconfig=..., field_manager=...)
     watches = Watches(api=api, clock=..., on_change=..., namespaces=...)
-    fleet = KubernetesFleet(api, source=Cached(watches, live=Live(api)), version=ask_engine)
+    fleet = KubernetesFleet(
+        api, source=Cached(watches, live=Live(api)), version=ask_engine, get=get_text
+    )
 """
 
 from specpilot.fleets.kubernetes.api import FIELD_MANAGER, Api, ApiError, connect
@@ -19,7 +21,7 @@ from specpilot.fleets.kubernetes.request import (
 )
 from specpilot.fleets.kubernetes.source import Cached, Live
 from specpilot.fleets.kubernetes.status import StatusWriter
-from specpilot.fleets.kubernetes.versions import ask_engine
+from specpilot.fleets.kubernetes.versions import ask_engine, get_text
 from specpilot.fleets.kubernetes.watch import Pace, WatchState
 from specpilot.fleets.kubernetes.watches import WATCHED, Watches, installed
 
@@ -47,5 +49,6 @@ __all__ = [
     "Watches",
     "ask_engine",
     "connect",
+    "get_text",
     "installed",
 ]

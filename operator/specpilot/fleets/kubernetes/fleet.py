@@ -15,7 +15,7 @@ from specpilot.domain.changes import Extent, Intent
 from specpilot.domain.ports import FleetError
 from specpilot.domain.targets import TargetRef, TargetState
 from specpilot.fleets.kubernetes import problems
-from specpilot.fleets.kubernetes.api import Api
+from specpilot.fleets.kubernetes.api import Api, ApiError
 from specpilot.fleets.kubernetes.autoscaling import Autoscalers
 from specpilot.fleets.kubernetes.capacity import Capacity
 from specpilot.fleets.kubernetes.channels import Channel, choose
@@ -82,7 +82,12 @@ class KubernetesFleet:
         channel = choose(workload, ref.channel)
         if channel is None:
             return TargetState(ref=ref, problem=problems.no_such_channel(ref))
-        family = self._source.family(workload, ref.namespace, ref.name)
+        try:
+            family = self._source.family(workload, ref.namespace, ref.name)
+        except ApiError as error:
+            if not error.forbidden:
+                raise
+            return TargetState(ref=ref, problem=problems.forbidden(ref, workload, error))
         if family is None:
             return TargetState(ref=ref, problem=problems.not_found(ref))
         return self._observer.describe(ref, workload, channel, family)

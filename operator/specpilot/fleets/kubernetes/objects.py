@@ -190,9 +190,15 @@ _CONTAINER_FIELDS = (
 )
 
 
+_WITH_TEMPLATE = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "Job"})
+"""Kinds whose template says where their pods may run; for other pods only the pod does."""
+
+
 def slim_pod(obj: Object) -> Object:
     """Keep identity, node, how the containers were started, and the status."""
     spec = obj.get("spec") or {}
+    template = (controller_of(obj) or {}).get("kind") in _WITH_TEMPLATE
+    placement = () if template else ("nodeSelector", "affinity", "tolerations")
     status = dict(obj.get("status") or {})
     for field in ("volumes", "podIPs", "hostIPs", "qosClass", "resourceClaimStatuses"):
         status.pop(field, None)
@@ -201,6 +207,7 @@ def slim_pod(obj: Object) -> Object:
         "spec": {
             "nodeName": spec.get("nodeName") or "",
             "overhead": spec.get("overhead") or {},
+            **{field: spec[field] for field in placement if field in spec},
             **{
                 kind: [
                     {field: c[field] for field in _CONTAINER_FIELDS if field in c}

@@ -179,13 +179,13 @@ def _hands_kv_over(view: View) -> bool:
 
 
 def container_of(ref: TargetRef, workload: Workload, root: Object) -> str | None:
-    """Name of the engine's container; None when the template has no such one.
+    """Name of the engine's container; None when no template has such one.
 
     Where there is no template that tells, it is the policy's word, else the adapter's.
     """
     templates = [t for path in workload.templates_in(root) if (t := dig(root, path))]
     if not templates:
-        return ref.container or workload.container
+        return ref.container or workload.container or None
     found = pick_container(templates[0]["spec"]["containers"], ref.container)
     return None if found is None else str(found["name"])
 

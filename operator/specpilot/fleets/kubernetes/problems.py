@@ -1,10 +1,11 @@
 """Why a workload cannot be steered, whatever its kind, in the words that its user needs."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from specpilot.domain.targets import Problem, TargetProblem, TargetRef
+from specpilot.fleets.kubernetes.api import ApiError
 from specpilot.fleets.kubernetes.objects import controller_of, owners
-from specpilot.fleets.kubernetes.request import Object
+from specpilot.fleets.kubernetes.request import Object, Resource
 from specpilot.fleets.kubernetes.workloads.base import Workload, dig
 
 
@@ -37,8 +38,8 @@ def not_found(ref: TargetRef) -> Problem:
 
 def no_container(ref: TargetRef, workload: Workload, root: Object) -> Problem:
     """No container of its template is known to run the engine."""
-    template = next(t for path in workload.templates_in(root) if (t := dig(root, path)))
-    names = ", ".join(c["name"] for c in template["spec"]["containers"])
+    templates = [t for path in workload.templates_in(root) if (t := dig(root, path))]
+    names = ", ".join(c["name"] for t in templates[:1] for c in t["spec"]["containers"])
     asked = (
         f"has no container {ref.container}"
         if ref.container
@@ -51,22 +52,41 @@ def no_container(ref: TargetRef, workload: Workload, root: Object) -> Problem:
     )
 
 
-def owned(ref: TargetRef, root: Object, *, kinds: Collection[str]) -> Problem | None:
+def owned(ref: TargetRef, root: Object, *, kinds: Mapping[str, Workload]) -> Problem | None:
     """Another controller owns it, and would undo a change of it."""
     owner = controller_of(root)
     if owner is None:
         return None
     kind, name = str(owner.get("kind")), str(owner.get("name"))
-    remedy = (
-        f"Steer that: write target: {{kind: {kind}, name: {name}}}"
-        if kind in kinds
-        else f"Set speculation there; Specpilot does not steer {kind} objects"
-    )
+    group = str(owner.get("apiVersion") or "").rpartition("/")[0]
+    above = [w for w in kinds.values() if any(_is(r, group, kind) for r in w.between)]
+    if kind in kinds and _is(kinds[kind].resource, group, kind):
+        remedy = f"Steer that: write target: {{kind: {kind}, name: {name}}}"
+    elif len(above) == 1:
+        remedy = f"Steer the {above[0].resource.kind} that {kind} {name} belongs to"
+    else:
+        remedy = f"Set speculation there; Specpilot does not steer {kind} objects"
     return Problem(
         reason=TargetProblem.OWNED_BY_OTHER,
         message=f"{ref.kind} {ref.namespace}/{ref.name} is managed by {kind} {name}, which "
         f"would undo a change of it. {remedy}",
     )
+
+
+def _is(resource: Resource, group: str, kind: str) -> bool:
+    return (resource.group, resource.kind) == (group, kind)
+
+
+def forbidden(ref: TargetRef, workload: Workload, error: ApiError) -> Problem:
+    """Rights are missing; the server's words name the verb and the resource."""
+    kind = workload.resource.kind
+    groups = {r.group for r in (workload.resource, *workload.between) if not r.builtin}
+    remedy = (
+        f"add {kind} to the chart's value owners (API groups {', '.join(sorted(groups))})"
+        if workload.owner_channel is not None
+        else "install the chart with rbac.create, or give that right to its ServiceAccount"
+    )
+    return Problem(reason=TargetProblem.UNREACHABLE, message=f"{ref}: {error}; {remedy}")
 
 
 def held_by_user(ref: TargetRef, workload: Workload, root: Object) -> Problem | None:

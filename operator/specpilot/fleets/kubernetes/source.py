@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from specpilot.fleets.kubernetes.api import Api
+from specpilot.fleets.kubernetes.api import Api, ApiError
 from specpilot.fleets.kubernetes.objects import uid_of
 from specpilot.fleets.kubernetes.request import PODS, Object, Resource
 from specpilot.fleets.kubernetes.store import Store
@@ -59,9 +59,14 @@ class Live:
         return _family(workload, root, found)
 
     def _list(self, resource: Resource, *, root: Object, selector: str) -> list[Object]:
-        found, _ = self._api.all(
-            resource, namespace=root["metadata"]["namespace"], label_selector=selector
-        )
+        try:
+            found, _ = self._api.all(
+                resource, namespace=root["metadata"]["namespace"], label_selector=selector
+            )
+        except ApiError as error:
+            if error.not_found and not resource.builtin:
+                return []  # a cluster has what its owners are installed with, and nothing else
+            raise
         return found
 
 

@@ -75,7 +75,9 @@ def _listable(api: Api, resource: Resource, namespace: str) -> bool:
     try:
         api.send(page(resource, namespace=namespace))
     except ApiError as error:
-        if not error.not_found:
+        if error.forbidden:
+            _log.info("%s are not watched, for want of rights: %s", resource.plural, error)
+        elif not error.not_found:
             _log.warning("%s are not watched: %s", resource.plural, error)
         return False
     return True

@@ -77,6 +77,18 @@ class ArgumentsChannel(PatchChannel):
             found[last] = [*(found[last] or []), *added]
         return {(*path, name): list(found[name] or []) or None for name in _LISTS}
 
+    def stripped(self, view: View, values: Mapping[Path, JsonValue]) -> JsonValue:
+        """Both lists of some values without speculation.
+
+        Raises:
+            ValueError: They are not understood.
+        """
+        _, container = view.engine()
+        lists = {str(path[-1]): value for path, value in values.items()}
+        return {
+            name: list(found or ()) for name, found in _stripped({**container, **lists}).items()
+        }
+
     def edits(self, view: View) -> str:
         """See `Channel`."""
         return user_templates(_without(t, view.container) for _, t in view.templates())

@@ -109,7 +109,12 @@ class PatchChannel(Channel):
         if noted and self.keeps_values:
             noted[KEPT_ANNOTATION] = _as_text(self.values(view))
         kept = self._kept(view, wanted) if self.keeps_values else None
-        return Letters(annotations=noted, values=kept or self.values_for(view, wanted.config))
+        values = kept or self.values_for(view, wanted.config)
+        return Letters(annotations=noted, values=self.completed(values))
+
+    def completed(self, values: dict[Path, JsonValue]) -> dict[Path, JsonValue]:
+        """Values with what must change along with them."""
+        return values
 
     def _kept(self, view: View, wanted: Declared) -> dict[Path, JsonValue] | None:
         """The values from before our last write, when they say it and the user's part is still so.

@@ -81,9 +81,13 @@ class Workload(ABC):
         """Labels of its members and pods, as text for a list request. They need not be exact."""
         return selector_text(dig(root, ("spec", "selector")) or {})
 
+    def replicas_at(self, root: Object) -> Path:  # noqa: ARG002 - fixed for most
+        """Where its user, or an autoscaler, writes the number of replicas."""
+        return ("spec", "replicas")
+
     def replicas_wanted(self, root: Object) -> int:
         """Replicas the user or an autoscaler asks for. Never written."""
-        replicas = dig(root, ("spec", "replicas"))
+        replicas = dig(root, self.replicas_at(root))
         return 1 if replicas is None else int(replicas)
 
     def canaries(self, root: Object, asked: int) -> int:
