@@ -142,6 +142,13 @@ ROLLOUTS = Module(
 )
 """Not part of every cluster: built when a test asks for it (five minutes when cold)."""
 
+KUBERAY = Module(
+    name="kuberay",
+    programs={},
+    requires="github.com/ray-project/kuberay/ray-operator v1.5.0",
+)
+"""For its CRDs; nothing is built."""
+
 
 @dataclass(frozen=True, slots=True)
 class Go:

@@ -149,7 +149,8 @@ class ListChannel(OwnerChannel):
         values = self.values(view)
         kept = without_speculation(self._words(values))
         added = [as_argument(word) for word in arguments(config, version=view.version)]
-        return {path: [*kept, *added] or None for path in values}
+        words: list[JsonValue] = [*kept, *added]
+        return {path: or_absent(words, values[path]) for path in values}
 
     @staticmethod
     def _words(values: Mapping[Path, JsonValue]) -> list[str]:
@@ -177,6 +178,11 @@ def unfit_list(words: Sequence[str], *, version: str) -> str:
         return str(error)
     left = read_line({"command": ["vllm", "serve"], "args": rest}, version=version)
     return left.problem
+
+
+def or_absent(items: list[JsonValue], present: JsonValue) -> JsonValue:
+    """The list; None when it is empty and nothing stands there, so that nothing is made."""
+    return None if not items and present is None else items
 
 
 def as_argument(word: str) -> str:

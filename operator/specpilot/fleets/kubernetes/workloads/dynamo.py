@@ -58,6 +58,7 @@ class WorkerArguments(ListChannel):
     """See the module."""
 
     why = "Dynamo's operator writes the pods; the worker's mainContainer.args are the object's own"
+    needs_version = False  # neither its images' tags nor its workers tell; all of them take JSON
 
     def place(self, root: Object) -> Path | None:
         """See `ListChannel`."""

@@ -27,6 +27,7 @@ from specpilot.fleets.kubernetes.channels.owner import (
     ListChannel,
     OwnerChannel,
     config_of_words,
+    or_absent,
     unfit_list,
 )
 from specpilot.fleets.kubernetes.request import Object, Resource
@@ -150,7 +151,8 @@ class _AdditionalArguments(OwnerChannel):
         text = quoted.with_flags(kept, arguments(config, version=view.version))
         # As in every value of a variable, the kubelet takes $(NAME) for another one.
         text = text if text == kept else text.replace("$(", "$$(")
-        return {path: list(_with(_entries(values), text)) or None for path in values}
+        found = _with(_entries(values), text)
+        return {path: or_absent(found, values[path]) for path in values}
 
     def line(self, engine: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `OwnerChannel`: what eval makes of the variable and of the script's arguments."""
@@ -179,7 +181,8 @@ class MainContainer(OwnerChannel):
         if _main(view.root) is None:
             return (
                 f"has no container {CONTAINER} in spec.template; add one, and KServe merges it "
-                f"with its preset:\nspec:\n  template:\n    containers:\n      - name: {CONTAINER}\n"
+                f"with its preset:\nspec:\n  template:\n    containers:\n"
+                f"      - name: {CONTAINER}\n"
                 f"        env:\n          - {{name: {ADDITIONAL}, value: ''}}"
             )
         return self._of(view).unfit(view)
