@@ -207,10 +207,61 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, delete] # delete: those that a change undone has left broken
+{{- range .Values.owners }}
+{{ include "specpilot.ownerRules" . }}
+{{- end }}
 {{- with .Values.alerts.secretNames }}
 - apiGroups: [""]
   resources: [secrets]
   resourceNames: {{ toJson . }}
   verbs: [get]
 {{- end }}
+{{- end -}}
+
+{{/* Rights on one kind that owns pods: to write its own field, and to read what stands below it. */}}
+{{- define "specpilot.ownerRules" -}}
+{{- if eq . "InferenceService" -}}
+- apiGroups: [serving.kserve.io]
+  resources: [inferenceservices]
+  verbs: [get, list, watch, patch]
+- apiGroups: [serving.knative.dev]
+  resources: [services, configurations, revisions]
+  verbs: [get, list]
+{{- else if eq . "LLMInferenceService" -}}
+- apiGroups: [serving.kserve.io]
+  resources: [llminferenceservices]
+  verbs: [get, list, watch, patch]
+{{- else if eq . "VLLMRuntime" -}}
+- apiGroups: [production-stack.vllm.ai]
+  resources: [vllmruntimes]
+  verbs: [get, list, watch, patch]
+{{- else if eq . "RayService" -}}
+- apiGroups: [ray.io]
+  resources: [rayservices]
+  verbs: [get, list, watch, patch]
+- apiGroups: [ray.io]
+  resources: [rayclusters]
+  verbs: [get, list]
+{{- else if eq . "DynamoGraphDeployment" -}}
+- apiGroups: [nvidia.com]
+  resources: [dynamographdeployments]
+  verbs: [get, list, watch, patch]
+- apiGroups: [nvidia.com]
+  resources: [dynamocomponentdeployments]
+  verbs: [get, list]
+- apiGroups: [grove.io]
+  resources: [podcliquesets, podcliquescalinggroups, podcliques]
+  verbs: [get, list]
+{{- else if eq . "StormService" -}}
+- apiGroups: [orchestration.aibrix.ai]
+  resources: [stormservices]
+  verbs: [get, list, watch, patch]
+- apiGroups: [orchestration.aibrix.ai]
+  resources: [rolesets, podsets]
+  verbs: [get, list]
+{{- else if eq . "Model" -}}
+- apiGroups: [kubeai.org]
+  resources: [models]
+  verbs: [get, list, watch, patch]
+{{- end -}}
 {{- end -}}

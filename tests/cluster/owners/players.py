@@ -301,9 +301,9 @@ class BarePods(Player):
 
     surge = 0
 
-    def keep(self, spec: JsonObject, *, name: str, owner: JsonObject, replicas: int) -> None:
-        """One step: as many of this spec as wanted, and no others."""
-        text = json.dumps(spec, sort_keys=True)
+    def keep(self, template: JsonObject, *, name: str, owner: JsonObject, replicas: int) -> None:
+        """One step: as many pods of this template as wanted, and no others."""
+        text = json.dumps(template, sort_keys=True)
         wanted = hashlib.sha256(text.encode()).hexdigest()[:8]
         pods = [
             pod
@@ -317,8 +317,12 @@ class BarePods(Player):
                 {
                     "apiVersion": "v1",
                     "kind": "Pod",
-                    "metadata": {"generateName": f"{name}-", "labels": {"pod-hash": wanted}},
-                    "spec": spec,
+                    "metadata": {
+                        "generateName": f"{name}-",
+                        "labels": {"pod-hash": wanted},
+                        "annotations": (template.get("metadata") or {}).get("annotations") or {},
+                    },
+                    "spec": template["spec"],
                 },
                 owner=owner,
             )
@@ -352,7 +356,7 @@ class Models(BarePods):
         command = ["python3", "-m", "vllm.entrypoints.openai.api_server"]
         spec = {"containers": [engine("server", command=command, args=args)]}
         self.keep(
-            {**spec, "terminationGracePeriodSeconds": 5},
+            {"spec": {**spec, "terminationGracePeriodSeconds": 5}},
             name="model-chat",
             owner=root,
             replicas=root["spec"]["replicas"],
@@ -392,7 +396,7 @@ class StormServices(BarePods):
             },
             owner=root,
         )
-        self.keep(role["template"]["spec"], name="chat", owner=roles, replicas=role["replicas"])
+        self.keep(role["template"], name="chat", owner=roles, replicas=role["replicas"])
         self.observed(root)
 
 

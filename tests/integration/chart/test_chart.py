@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from specpilot.fleets.kubernetes.workloads import WORKLOADS
 from tests.cluster import build
 from tests.cluster.cluster import Cluster
 from tests.cluster.waiting import wait_for
@@ -457,3 +458,48 @@ def test_the_api_server_lets_it_work_there_and_nowhere_else(
     )
     assert allowed(namespace, FORBIDDEN) == []
     assert allowed("default", (*NEEDED, *FORBIDDEN)) == []
+
+
+OWNERS = [kind for kind, workload in WORKLOADS.items() if workload.owner_channel is not None]
+
+
+def rules_of(*values: str) -> list[Object]:
+    objects = template(*values)
+    found = [o for o in objects if o["kind"] in {"Role", "ClusterRole"}]
+    return [rule for role in found for rule in role.get("rules") or ()]
+
+
+def reach(rules: list[Object]) -> set[tuple[str, str, str]]:
+    return {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_owners_get_no_rights_unless_they_are_named() -> None:
+    groups = {WORKLOADS[kind].resource.group for kind in OWNERS}
+    assert OWNERS
+    assert not groups & {group for group, _, _ in reach(rules_of())}
+
+
+@pytest.mark.parametrize("kind", OWNERS)
+def test_an_owner_that_is_named_can_be_read_and_patched_and_what_is_below_it_read(
+    kind: str,
+) -> None:
+    workload, found = WORKLOADS[kind], reach(rules_of(f"owners={{{kind}}}"))
+    root = workload.resource
+    for verb in ("get", "list", "watch", "patch"):
+        assert (root.group, root.plural, verb) in found
+    for below in workload.between:
+        assert (below.group, below.plural, "list") in found
+    custom = {entry for entry in found - reach(rules_of()) if entry[1] != root.plural}
+    assert not {entry for entry in custom if entry[2] not in {"get", "list"}}, "read only"
+
+
+def test_an_owner_that_has_no_adapter_is_refused() -> None:
+    done = helm("template", "specpilot", str(CHART), "--set", "owners={Deploymnt}")
+    assert done.returncode != 0
+    assert "owners" in done.stderr

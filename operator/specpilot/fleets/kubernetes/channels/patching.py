@@ -13,7 +13,7 @@ from specpilot.domain.settings import UNRECOGNISED, Declared, JsonValue, canonic
 from specpilot.fleets.kubernetes.changes import Changes
 from specpilot.fleets.kubernetes.channels.base import Channel, Letters, View
 from specpilot.fleets.kubernetes.objects import our_annotations, owners
-from specpilot.fleets.kubernetes.request import Request
+from specpilot.fleets.kubernetes.request import Object, Request
 from specpilot.fleets.kubernetes.wiring import (
     ANNOTATIONS,
     CHANGE_ANNOTATION,
@@ -110,9 +110,13 @@ class PatchChannel(Channel):
             noted[KEPT_ANNOTATION] = _as_text(self.values(view))
         kept = self._kept(view, wanted) if self.keeps_values else None
         values = kept or self.values_for(view, wanted.config)
-        return Letters(annotations=noted, values=self.completed(values))
+        return Letters(annotations=noted, values=self.completed(values, wanted))
 
-    def completed(self, values: dict[Path, JsonValue]) -> dict[Path, JsonValue]:
+    def completed(
+        self,
+        values: dict[Path, JsonValue],
+        wanted: Declared,  # noqa: ARG002 - by the channel
+    ) -> dict[Path, JsonValue]:
         """Values with what must change along with them."""
         return values
 
@@ -159,12 +163,26 @@ class PatchChannel(Channel):
         for path, value in letters.values.items():
             changes.to(path, value)
         home = self.home(view)
-        for key in ANNOTATIONS:
-            changes.to((*home, key), letters.annotations.get(key), ours=True)
+        emptied = () if letters.annotations else _ours_alone(root, home)
+        if emptied:
+            changes.to(emptied, None)
+        else:
+            for key in ANNOTATIONS:
+                changes.to((*home, key), letters.annotations.get(key), ours=True)
         at = view.workload.hold_field
         if at and (hold is not None or manager in owners(root, *at)):
             changes.to(at, hold)
         return changes.request(view.workload.resource, manager=manager)
+
+
+def _ours_alone(root: Object, home: Path) -> Path:
+    """What there would be nothing left of without our annotations; () when others are there."""
+    found = dig(root, home)
+    if not found or set(found) - set(ANNOTATIONS):
+        return ()
+    while isinstance(parent := dig(root, home[:-1]), Mapping) and len(parent) == 1:
+        home = home[:-1]
+    return home
 
 
 def _as_text(values: Mapping[Path, JsonValue]) -> str:

@@ -6,7 +6,6 @@ key is, and changed there. What comes out is read again and compared: when anyth
 changed, the text is refused and not written.
 """
 
-import copy
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,13 +57,13 @@ def find(text: str) -> Found:
     return Found(application=name, path=path, config=_config(entry))
 
 
-def config_in(application: Mapping[str, Any]) -> JsonValue:
+def config_in(application: object) -> JsonValue:
     """The speculative config of the one model of an application; None for none.
 
     Raises:
         ValueError: It has no model, or several.
     """
-    found = [entry for _, entry in _models(application)]
+    found = [e for _, e in _models(application)] if isinstance(application, Mapping) else []
     if len(found) != 1:
         raise ValueError(f"{len(found)} models are deployed")
     return _config(found[0])
@@ -83,7 +82,7 @@ def write(text: str, config: JsonValue) -> str:
     assert document is not None  # there is a model in it
     node = _node(document, found.path)
     changed = _change(text, node, config)
-    if _read(changed) != _wanted(_read(text), found.path, config):
+    if _plain(_read(changed)) != _wanted(_plain(_read(text)), found.path, config):
         raise ValueError(
             f"it is written in a way in which {KEY} cannot be changed in place (anchors, tags, "
             f"unusual indentation); write the model's entry plainly"
@@ -96,6 +95,11 @@ def _read(text: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(f"it is not readable YAML: {error}") from error
+
+
+def _plain(document: Any) -> Any:
+    """The document with each part standing for itself: an anchor's copies become apart."""
+    return json.loads(json.dumps(document, default=str))
 
 
 def _models(
@@ -118,8 +122,7 @@ def _config(entry: Mapping[str, Any]) -> JsonValue:
 
 def _wanted(document: Any, path: tuple[str | int, ...], config: JsonValue) -> Any:
     """What the changed text must read as."""
-    wanted = copy.deepcopy(document)
-    entry = wanted
+    entry = document
     for step in path:
         entry = entry[step]
     kwargs = entry.get(_KWARGS) or {}
@@ -128,7 +131,7 @@ def _wanted(document: Any, path: tuple[str | int, ...], config: JsonValue) -> An
     else:
         kwargs[KEY] = config
     entry[_KWARGS] = kwargs
-    return wanted
+    return document
 
 
 def _node(node: yaml.Node, path: tuple[str | int, ...]) -> yaml.MappingNode:

@@ -15,7 +15,7 @@ Written from the controller's source, and tested with a Deployment made as it ma
 
 import hashlib
 
-from specpilot.domain.settings import JsonValue, canonical_json
+from specpilot.domain.settings import Declared, JsonValue, canonical_json
 from specpilot.fleets.kubernetes.channels.base import View
 from specpilot.fleets.kubernetes.channels.owner import ListChannel
 from specpilot.fleets.kubernetes.request import Object, Resource
@@ -65,9 +65,9 @@ class ExtraArguments(ListChannel):
         """See `PatchChannel`."""
         return {path: v for path, v in super().values_for(view, config).items() if path != _HASH}
 
-    def completed(self, values: dict[Path, JsonValue]) -> dict[Path, JsonValue]:
+    def completed(self, values: dict[Path, JsonValue], wanted: Declared) -> dict[Path, JsonValue]:
         """See `PatchChannel`: whatever the arguments become, the annotation changes with them."""
-        text = canonical_json(values.get(_ARGS) or [])
+        text = canonical_json([values.get(_ARGS) or [], wanted.change_id])
         return values | {_HASH: hashlib.sha256(text.encode()).hexdigest()[:16]}
 
 
