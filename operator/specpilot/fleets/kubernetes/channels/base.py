@@ -139,7 +139,7 @@ class Channel(ABC):
         """Declarations that pods may be recognised by where they carry no annotations of ours."""
         return ()
 
-    def question(self, view: View) -> str:  # noqa: ARG002 - by the channel
+    def question(self, view: View) -> str:
         """Address to ask what runs, where no pod's own words tell; "" where they do."""
         return ""
 

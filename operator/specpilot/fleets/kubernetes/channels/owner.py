@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from specpilot.domain.ports import FleetError
 from specpilot.domain.settings import UNRECOGNISED, Declared, JsonValue, canonical_json
 from specpilot.domain.targets import Channel as ChannelName
 from specpilot.domain.targets import Problem, TargetProblem
@@ -39,7 +40,7 @@ class OwnerChannel(PatchChannel):
     keeps_values = True
     reaches_pods = False
 
-    def home(self, view: View) -> Path:  # noqa: ARG002 - an interface
+    def home(self, view: View) -> Path:
         """See `PatchChannel`."""
         return ("metadata", "annotations")
 
@@ -56,6 +57,23 @@ class OwnerChannel(PatchChannel):
         return Problem(
             reason=TargetProblem.CHANNEL_DOES_NOT_FIT, message=f"{view.words}: {message}"
         )
+
+    @abstractmethod
+    def saying(self, view: View, config: str) -> dict[Path, JsonValue]:
+        """The values as they stand, saying another config.
+
+        Raises:
+            ValueError: They are not understood, or this engine cannot be told that.
+        """
+
+    def values_for(self, view: View, config: str) -> dict[Path, JsonValue]:
+        """See `PatchChannel`."""
+        if config and self.needs_version and not view.version:
+            raise FleetError(f"{view.words}: the engine's version is not known just now")
+        try:
+            return self.saying(view, config)
+        except ValueError as error:
+            raise FleetError(f"{view.words}: {error}") from error
 
     def edits(self, view: View) -> str:
         """See `Channel`: the whole spec without the setting, the hold and what scales."""
@@ -140,12 +158,12 @@ class ListChannel(OwnerChannel):
         """See `PatchChannel`."""
         return config_of_words(self._words(values), version=view.version)
 
-    def rest(self, view: View, values: Mapping[Path, JsonValue]) -> JsonValue:  # noqa: ARG002
+    def rest(self, view: View, values: Mapping[Path, JsonValue]) -> JsonValue:
         """See `PatchChannel`."""
         return list(without_speculation(self._words(values)))
 
-    def values_for(self, view: View, config: str) -> dict[Path, JsonValue]:
-        """See `PatchChannel`."""
+    def saying(self, view: View, config: str) -> dict[Path, JsonValue]:
+        """See `OwnerChannel`."""
         values = self.values(view)
         kept = without_speculation(self._words(values))
         added = [as_argument(word) for word in arguments(config, version=view.version)]

@@ -115,7 +115,7 @@ class PatchChannel(Channel):
     def completed(
         self,
         values: dict[Path, JsonValue],
-        wanted: Declared,  # noqa: ARG002 - by the channel
+        wanted: Declared,
     ) -> dict[Path, JsonValue]:
         """Values with what must change along with them."""
         return values

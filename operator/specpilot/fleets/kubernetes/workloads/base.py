@@ -73,7 +73,7 @@ class Workload(ABC):
 
     # --- what it is
 
-    def templates_in(self, root: Object) -> tuple[Path, ...]:  # noqa: ARG002 - most are fixed
+    def templates_in(self, root: Object) -> tuple[Path, ...]:
         """`templates`, where they stand in this very object."""
         return self.templates
 
@@ -81,7 +81,7 @@ class Workload(ABC):
         """Labels of its members and pods, as text for a list request. They need not be exact."""
         return selector_text(dig(root, ("spec", "selector")) or {})
 
-    def replicas_at(self, root: Object) -> Path:  # noqa: ARG002 - fixed for most
+    def replicas_at(self, root: Object) -> Path:
         """Where its user, or an autoscaler, writes the number of replicas."""
         return ("spec", "replicas")
 
@@ -98,7 +98,7 @@ class Workload(ABC):
         """The same, where what it owns knows better (an autoscaler that writes there)."""
         return self.replicas_wanted(family.root)
 
-    def unheld(self, root: Object) -> str:  # noqa: ARG002 - for those that cannot be held
+    def unheld(self, root: Object) -> str:
         """Why a roll of it cannot be held after its first replicas, in words; "" where it can."""
         return ""
 
@@ -114,7 +114,7 @@ class Workload(ABC):
         """Why it cannot be steered as its user set it up, with the exact next step."""
         return None
 
-    def how_to_release(self, root: Object) -> str:  # noqa: ARG002 - for those that can be held
+    def how_to_release(self, root: Object) -> str:
         """What a user does to let go of a roll that they hold themselves."""
         return ""
 
@@ -147,15 +147,15 @@ class Workload(ABC):
         """
         return None
 
-    def hold(self, root: Object, look: Look, *, canaries: int) -> JsonValue:  # noqa: ARG002
+    def hold(self, root: Object, look: Look, *, canaries: int) -> JsonValue:
         """Value of `hold_field` that keeps the roll at that many canaries; None to let it go on."""
         return None
 
-    def hold_going_back(self, root: Object) -> JsonValue:  # noqa: ARG002 - for those that need one
+    def hold_going_back(self, root: Object) -> JsonValue:
         """Value of `hold_field` that goes with the write that takes a setting back."""
         return None
 
-    def may_release(self, root: Object) -> bool:  # noqa: ARG002 - as above
+    def may_release(self, root: Object) -> bool:
         """Whether that hold has done its work."""
         return True
 

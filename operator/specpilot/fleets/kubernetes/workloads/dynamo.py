@@ -65,7 +65,7 @@ class WorkerArguments(ListChannel):
         found = _workers(root)
         return (*_SERVICES, found[0], *_CONTAINER, "args") if len(found) == 1 else None
 
-    def no_place(self, root: Object) -> str:  # noqa: ARG002 - one reason only
+    def no_place(self, root: Object) -> str:
         """See `ListChannel`."""
         return "has no service whose extraPodSpec.mainContainer starts dynamo.vllm"
 

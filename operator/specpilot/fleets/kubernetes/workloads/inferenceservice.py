@@ -94,7 +94,7 @@ class InferenceServiceWorkload(OwnedWorkload):
     hold_field = (*_PREDICTOR, "canaryTrafficPercent")
     owner_channel = PredictorArguments()
 
-    def replicas_at(self, root: Object) -> Path:  # noqa: ARG002 - fixed
+    def replicas_at(self, root: Object) -> Path:
         """See `Workload`."""
         return (*_PREDICTOR, "minReplicas")
 
@@ -173,7 +173,7 @@ class InferenceServiceWorkload(OwnedWorkload):
         share = round(_WHOLE * canaries / (canaries + self.replicas_wanted(root)))
         return min(max(share, 1), _MOST)
 
-    def hold(self, root: Object, look: Look, *, canaries: int) -> JsonValue:  # noqa: ARG002
+    def hold(self, root: Object, look: Look, *, canaries: int) -> JsonValue:
         """See `Workload`."""
         present = dig(root, self.hold_field)
         if isinstance(present, int) and 0 < present < _WHOLE:

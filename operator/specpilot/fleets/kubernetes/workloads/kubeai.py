@@ -35,7 +35,7 @@ class ModelArguments(ListChannel):
         """See `ListChannel`."""
         return ("spec", "args") if root.get("spec") is not None else None
 
-    def no_place(self, root: Object) -> str:  # noqa: ARG002 - one reason only
+    def no_place(self, root: Object) -> str:
         """See `ListChannel`."""
         return "has no spec"
 

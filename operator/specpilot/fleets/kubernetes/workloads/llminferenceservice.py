@@ -76,7 +76,7 @@ class _OwnArguments(ListChannel):
         main = _main(root)
         return None if main is None else (*main, "args")
 
-    def no_place(self, root: Object) -> str:  # noqa: ARG002 - never asked: see `MainContainer`
+    def no_place(self, root: Object) -> str:
         return f"has no container {CONTAINER}"
 
     def unfit(self, view: View) -> str:
@@ -139,13 +139,13 @@ class _AdditionalArguments(OwnerChannel):
             return None
         return config_of_words(words, version=view.version)
 
-    def rest(self, view: View, values: Mapping[Path, JsonValue]) -> JsonValue:  # noqa: ARG002
+    def rest(self, view: View, values: Mapping[Path, JsonValue]) -> JsonValue:
         """See `PatchChannel`."""
         others = [e for e in _entries(values) if e.get("name") != ADDITIONAL]
         return [*others, quoted.without_flags(_text(values))]
 
-    def values_for(self, view: View, config: str) -> dict[Path, JsonValue]:
-        """See `PatchChannel`."""
+    def saying(self, view: View, config: str) -> dict[Path, JsonValue]:
+        """See `OwnerChannel`."""
         values = self.values(view)
         kept = quoted.without_flags(_text(values))
         text = quoted.with_flags(kept, arguments(config, version=view.version))
@@ -199,9 +199,9 @@ class MainContainer(OwnerChannel):
         """See `PatchChannel`."""
         return self._of(view).rest(view, values)
 
-    def values_for(self, view: View, config: str) -> dict[Path, JsonValue]:
-        """See `PatchChannel`."""
-        return self._of(view).values_for(view, config)
+    def saying(self, view: View, config: str) -> dict[Path, JsonValue]:
+        """See `OwnerChannel`."""
+        return self._of(view).saying(view, config)
 
     def line(self, engine: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `OwnerChannel`."""

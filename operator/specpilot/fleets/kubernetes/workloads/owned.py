@@ -40,15 +40,15 @@ class OwnedWorkload(Workload):
     templates: tuple[Path, ...] = ()
     heads: tuple[Resource, ...] = (DEPLOYMENTS,)
 
-    def is_engine(self, root: Object, member: Object) -> bool:  # noqa: ARG002 - most own one part
+    def is_engine(self, root: Object, member: Object) -> bool:
         """Whether the pods of a member of `heads` run the engine."""
         return True
 
-    def selector(self, root: Object) -> str:  # noqa: ARG002 - owners label by customs of their own
+    def selector(self, root: Object) -> str:
         """See `Workload`: all of the namespace, of which the chain of owners then takes its own."""
         return ""
 
-    def unheld(self, root: Object) -> str:  # noqa: ARG002 - by the mode of some
+    def unheld(self, root: Object) -> str:
         """See `Workload`."""
         return (
             f"{self.resource.kind} objects have nothing that holds a roll after its first replica"

@@ -59,19 +59,19 @@ class ServeConfig(OwnerChannel):
         """See `PatchChannel`."""
         return {_TEXT: dig(view.root, _TEXT)}
 
-    def config_of(self, view: View, values: Mapping[Path, JsonValue]) -> str | None:  # noqa: ARG002
+    def config_of(self, view: View, values: Mapping[Path, JsonValue]) -> str | None:
         """See `PatchChannel`."""
         try:
             return _canonical(serveconfig.find(self._text(values)).config)
         except ValueError:
             return None
 
-    def rest(self, view: View, values: Mapping[Path, JsonValue]) -> JsonValue:  # noqa: ARG002
+    def rest(self, view: View, values: Mapping[Path, JsonValue]) -> JsonValue:
         """See `PatchChannel`."""
         return serveconfig.write(self._text(values), None)
 
-    def values_for(self, view: View, config: str) -> dict[Path, JsonValue]:
-        """See `PatchChannel`."""
+    def saying(self, view: View, config: str) -> dict[Path, JsonValue]:
+        """See `OwnerChannel`."""
         text = self._text(self.values(view))
         return {_TEXT: serveconfig.write(text, json.loads(config) if config else None)}
 
@@ -84,7 +84,7 @@ class ServeConfig(OwnerChannel):
                 return f"http://{host}:{_dashboard_port(pod)}/api/serve/applications/"
         return ""
 
-    def runs(self, view: View, pod: Object, engine: Mapping[str, Any]) -> Declared:  # noqa: ARG002
+    def runs(self, view: View, pod: Object, engine: Mapping[str, Any]) -> Declared:
         """See `Channel`: what Ray Serve says it has deployed, once that runs."""
         try:
             wanted = serveconfig.find(self._text(self.values(view)))
@@ -97,7 +97,7 @@ class ServeConfig(OwnerChannel):
             return Declared(setting=UNRECOGNISED)
         return named(_canonical(deployed), claims=self.claims(view))
 
-    def _elsewhere(self, view: View) -> str:  # noqa: ARG002 - the pods do not say
+    def _elsewhere(self, view: View) -> str:
         return ""
 
     @staticmethod
@@ -114,11 +114,11 @@ class RayServiceWorkload(OwnedWorkload):
     container = "ray-head"
     owner_channel = ServeConfig()
 
-    def replicas_at(self, root: Object) -> Path:  # noqa: ARG002 - Serve scales inside the cluster
+    def replicas_at(self, root: Object) -> Path:
         """See `Workload`."""
         return ()
 
-    def replicas_wanted(self, root: Object) -> int:  # noqa: ARG002 - as above
+    def replicas_wanted(self, root: Object) -> int:
         """See `Workload`: the cluster as a whole."""
         return 1
 
@@ -155,7 +155,7 @@ class RayServiceWorkload(OwnedWorkload):
         ]
         return "; ".join(words)
 
-    def can_add_replica(self, family: Family, has_room: HasRoom) -> bool:  # noqa: ARG002
+    def can_add_replica(self, family: Family, has_room: HasRoom) -> bool:
         """See `Workload`: whether Serve finds a GPU inside the cluster is not known here."""
         return False
 

@@ -49,7 +49,7 @@ class RoleArguments(ArgumentsChannel):
     why = "AIBrix writes the pods; the role's container is the StormService's own"
     keeps_values = True
 
-    def earlier(self, view: View, family: Family, wanted: Declared) -> Letters | None:  # noqa: ARG002
+    def earlier(self, view: View, family: Family, wanted: Declared) -> Letters | None:
         """See `PatchChannel`."""
         return None
 

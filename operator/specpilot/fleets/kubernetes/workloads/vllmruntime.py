@@ -44,7 +44,7 @@ class ExtraArguments(ListChannel):
     why = "the VLLMRuntime's controller writes the pods; extraArgs is the list it adds"
     reaches_pods = True
 
-    def home(self, view: View) -> Path:  # noqa: ARG002 - an interface
+    def home(self, view: View) -> Path:
         """See `PatchChannel`."""
         return _POD_ANNOTATIONS
 
@@ -52,7 +52,7 @@ class ExtraArguments(ListChannel):
         """See `ListChannel`."""
         return _ARGS if dig(root, _ARGS[:-1]) is not None else None
 
-    def no_place(self, root: Object) -> str:  # noqa: ARG002 - one reason only
+    def no_place(self, root: Object) -> str:
         """See `ListChannel`."""
         return "has no spec.vllmConfig; write one"
 
@@ -61,9 +61,9 @@ class ExtraArguments(ListChannel):
         values = super().values(view)
         return values | {_HASH: dig(view.root, _HASH)} if values else values
 
-    def values_for(self, view: View, config: str) -> dict[Path, JsonValue]:
-        """See `PatchChannel`."""
-        return {path: v for path, v in super().values_for(view, config).items() if path != _HASH}
+    def saying(self, view: View, config: str) -> dict[Path, JsonValue]:
+        """See `OwnerChannel`."""
+        return {path: v for path, v in super().saying(view, config).items() if path != _HASH}
 
     def completed(self, values: dict[Path, JsonValue], wanted: Declared) -> dict[Path, JsonValue]:
         """See `PatchChannel`: whatever the arguments become, the annotation changes with them."""
@@ -78,10 +78,10 @@ class VLLMRuntimeWorkload(OwnedWorkload):
     container = "vllm"
     owner_channel = ExtraArguments()
 
-    def replicas_at(self, root: Object) -> Path:  # noqa: ARG002 - fixed
+    def replicas_at(self, root: Object) -> Path:
         """See `Workload`."""
         return ("spec", "deploymentConfig", "replicas")
 
-    def progress_deadline_s(self, root: Object) -> float:  # noqa: ARG002 - fixed
+    def progress_deadline_s(self, root: Object) -> float:
         """See `Workload`."""
         return float(_STARTS_WITHIN_S)
