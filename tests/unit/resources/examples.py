@@ -140,7 +140,7 @@ INVALID = [
         "target.kind",
         "DaemonSet",
         "spec.target.kind",
-        says="write Deployment, StatefulSet, LeaderWorkerSet, Rollout or Local",
+        says="write Deployment, StatefulSet, LeaderWorkerSet, Rollout, InferenceService",
         api_says='supported values: "Deployment", "StatefulSet", "LeaderWorkerSet"',
     ),
     _bad(

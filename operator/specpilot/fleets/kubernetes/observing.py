@@ -154,8 +154,7 @@ class Observer:
             return ""
         return (
             f"its strategy starts a new replica before an old one stops, and {room.message}: the "
-            f"roll would wait for ever. Make room, or let one be unavailable (maxUnavailable: 1, "
-            f"maxSurge: 0) in the {workload.resource.kind}"
+            f"roll would wait for ever. Make room{workload.or_without_surge}"
         )
 
     def _answer(self, question: str) -> str:

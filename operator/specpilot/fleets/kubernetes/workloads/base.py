@@ -59,6 +59,8 @@ class Workload(ABC):
         templates: Where its pod templates are; the first is the engine's.
         hold_field: The field that keeps a roll from going on (`spec.paused`, a partition); () where
             there is none, and then `unheld` says so.
+        or_without_surge: What a user can do, besides making room, about a roll that starts a new
+            replica before an old one stops.
         container: Name of the engine's container where no template of its own tells.
         owner_channel: How a setting is written into a field of the object's own, where its
             templates are not the user's to write (KServe); None where they are.
@@ -69,6 +71,9 @@ class Workload(ABC):
     templates: tuple[Path, ...] = (POD_TEMPLATE,)
     hold_field: Path = ()
     container: str = ""
+    or_without_surge: str = (
+        ", or let one be unavailable (maxUnavailable: 1, maxSurge: 0) in its strategy"
+    )
     owner_channel: "Channel | None" = None
 
     # --- what it is

@@ -93,6 +93,7 @@ class DynamoWorkload(OwnedWorkload):
     )
     heads = (DEPLOYMENTS, POD_CLIQUES)
     container = "main"
+    or_without_surge = ""
     owner_channel = WorkerArguments()
 
     def replicas_at(self, root: Object) -> Path:

@@ -91,6 +91,9 @@ class InferenceServiceWorkload(OwnedWorkload):
     resource = INFERENCE_SERVICES
     between = (*KNATIVE, DEPLOYMENTS, REPLICA_SETS)
     container = CONTAINER
+    or_without_surge = (
+        ", or set spec.predictor.deploymentStrategy with maxUnavailable: 1 and maxSurge: 0"
+    )
     hold_field = (*_PREDICTOR, "canaryTrafficPercent")
     owner_channel = PredictorArguments()
 

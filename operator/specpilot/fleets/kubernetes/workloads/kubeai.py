@@ -4,7 +4,8 @@ What is easy to get wrong:
 
 - No Deployment stands between. The controller starts one pod more than wanted
   (`modelRollouts.surge`, 1 by default), and replaces an old pod whenever all are ready: with no GPU
-  to spare nothing happens, for ever.
+  to spare nothing happens, until the flip is undone at its deadline. That number is in KubeAI's own
+  configuration, so it is not known here; the user's word is asked for.
 - An old pod that is not ready is replaced at once, whatever the new one does.
 - It gives a pod three hours to start. A setting with which the engine hangs would be waited for as
   long; so the limit is Specpilot's own (20 minutes, or `canary.readyWithin`).
@@ -13,9 +14,6 @@ What is easy to get wrong:
 
 Written from the controller's source, and tested with pods made as it makes them.
 """
-
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 from specpilot.domain.targets import Problem
 from specpilot.fleets.kubernetes.channels.owner import ListChannel
@@ -57,8 +55,11 @@ class ModelWorkload(OwnedWorkload):
 
     def can_add_replica(self, family: Family, has_room: HasRoom) -> bool:
         """See `Workload`: by default it starts one more before any stops."""
-        return has_room(self.must_surge(family))
+        return has_room([pod["spec"] for pod in family.pods[:1]])
 
-    def must_surge(self, family: Family) -> Sequence[Mapping[str, Any]]:
+    def unheld(self, root: Object) -> str:
         """See `Workload`."""
-        return [pod["spec"] for pod in family.pods[:1]]
+        return (
+            f"{super().unheld(root)}, and KubeAI starts one more first (modelRollouts.surge), for "
+            f"which it waits where no node has room"
+        )

@@ -213,6 +213,7 @@ class LLMInferenceServiceWorkload(OwnedWorkload):
 
     resource = LLM_INFERENCE_SERVICES
     container = CONTAINER
+    or_without_surge = "; its strategy cannot be set"
     owner_channel = MainContainer()
 
     def problem(self, root: Object) -> Problem | None:

@@ -76,6 +76,9 @@ class VLLMRuntimeWorkload(OwnedWorkload):
 
     resource = VLLM_RUNTIMES
     container = "vllm"
+    or_without_surge = (
+        ", or set spec.deploymentConfig.deploymentStrategy: Recreate, which stops all of them first"
+    )
     owner_channel = ExtraArguments()
 
     def replicas_at(self, root: Object) -> Path:
