@@ -4,6 +4,7 @@ No owner's controller runs here: a player acts for it (see tests/cluster/owners)
 Deployments and pods below. What the pods run is asked of the processes in them.
 """
 
+import contextlib
 import copy
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.owners import engine, kinds
 from tests.cluster.owners.players import PLAYERS, Player, RayServices, VLLMRuntimes
 from tests.cluster.waiting import wait_for
+from tests.integration.chart.test_chart import template
 from tests.integration.kubernetes.conftest import (
     NEVER_OURS,
     NGRAM,
@@ -48,6 +50,35 @@ def player(
     found.start()
     yield found
     found.stop()
+
+
+@pytest.fixture
+def api(cluster: Cluster, player: Player) -> Iterator[Api]:
+    """A client with no rights but those that the chart gives when the kind is named in `owners`."""
+    values = [f"owners={{{player.kind}}}", f"watchNamespaces={{{player.namespace}}}"]
+    found = [o for o in template(*values) if o["kind"] == "Role"]
+    [role] = [o for o in found if o["metadata"]["namespace"] == player.namespace]
+    account = {"kind": "ServiceAccount", "metadata": {"name": "specpilot"}}
+    subject = {"kind": "ServiceAccount", "name": "specpilot", "namespace": player.namespace}
+    rbac = "rbac.authorization.k8s.io"
+    for manifest in (
+        {"apiVersion": "v1", **account},
+        role,
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "specpilot"},
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": role["metadata"]["name"]},
+            "subjects": [subject],
+        },
+    ):
+        cluster.api.create(manifest, namespace=player.namespace)
+    token = cluster.control_plane.service_account_token(
+        namespace=player.namespace, name="specpilot"
+    )
+    kubeconfig = cluster.control_plane.write_kubeconfig(f"owners-{player.namespace}", token)
+    with contextlib.closing(connect(kubeconfig=str(kubeconfig))) as connected:
+        yield connected
 
 
 def target_of(player: Player, cluster: Cluster, api: Api) -> Target:
@@ -157,25 +188,18 @@ def test_several_replicas_need_the_users_word_before_anything_starts(target: Tar
     assert not state.halted
 
 
-def test_the_production_stack_does_nothing_about_arguments_alone(
-    cluster: Cluster, api: Api, namespace: str, home: Path
-) -> None:
-    """Why an annotation is written with them; without it the trap would stay unseen here."""
-    player = VLLMRuntimes(cluster.api, namespace=namespace, home=home)
-    player.start()
-    try:
-        target = target_of(player, cluster, api)
-        target.apply(player.manifest(replicas=1))
-        target.until(all_run(NEVER_OURS), deadline=60)
-        pods = target.pods()
-        flag = f"--speculative-config={NGRAM.config}"
-        target.patch({"spec": {"vllmConfig": {"extraArgs": [flag]}}})
-        target.patch({"metadata": {"annotations": {"touched": "again"}}})
-        wait_for(lambda: target.observe().declared.config == NGRAM.config, describe="it is read")
-        assert target.pods() == pods
-        assert not target.observe().all_run(target.observe().declared), "the pods tell"
-    finally:
-        player.stop()
+@pytest.mark.parametrize("player", [VLLMRuntimes], ids=lambda p: p.kind, indirect=True)
+def test_arguments_alone_do_nothing(target: Target) -> None:
+    """Why an annotation is written with them: the pods tell that nothing has happened."""
+    pods = target.pods()
+    flag = f"--speculative-config={NGRAM.config}"
+    target.patch({"spec": {"vllmConfig": {"extraArgs": [flag]}}})
+    target.patch({"metadata": {"annotations": {"touched": "again"}}})
+    wait_for(lambda: target.observe().declared.config == NGRAM.config, describe="it is read")
+    assert target.pods() == pods
+    state = target.observe()
+    assert not state.all_run(state.declared)
+    assert all(replica.declared == NEVER_OURS for replica in state.replicas)
 
 
 def test_a_missing_right_is_named(
