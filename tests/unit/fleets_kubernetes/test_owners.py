@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+import yaml
 
 from specpilot.domain.settings import UNRECOGNISED, Declared
 from specpilot.domain.targets import TargetRef
-from specpilot.fleets.kubernetes import problems
+from specpilot.fleets.kubernetes import gitops, problems
 from specpilot.fleets.kubernetes.channels import choose
 from specpilot.fleets.kubernetes.channels.base import Letters, View
 from specpilot.fleets.kubernetes.observing import container_of
@@ -204,6 +205,30 @@ class TestEvery:
         assert workload.unheld(USERS[kind])
         assert workload.hold_at_once(USERS[kind], canaries=1) is None
         assert workload.hold(USERS[kind], lambda: Family(root=USERS[kind]), canaries=1) is None
+
+
+@pytest.mark.parametrize("kind", USERS)
+def test_a_gitops_tool_is_told_to_leave_what_we_write_and_nothing_else(kind: str) -> None:
+    """An empty pointer would be the whole object."""
+    found = copy.deepcopy(USERS[kind])
+    annotated = {**(found["metadata"].get("annotations") or {})}
+    found["metadata"]["annotations"] = {**annotated, gitops.ARGO_TRACKING: "app:x"}
+    keeper = gitops.keeper(found, field_manager="specpilot")
+    assert keeper is not None
+    [ignored] = yaml.safe_load(keeper.snippet)["spec"]["ignoreDifferences"]
+    pointers = ignored["jsonPointers"]
+    assert "" not in pointers
+    written = {step["path"] for step in request(USERS[kind], NGRAM).body or ()}
+    written -= {"/metadata/uid", "/metadata/resourceVersion"}
+    assert all(any(p.startswith(w) or w.startswith(p) for p in pointers) for w in written)
+
+
+@pytest.mark.parametrize("kind", USERS)
+def test_what_is_only_proposed_names_the_field(kind: str) -> None:
+    ref = TargetRef(kind=kind, namespace="serving", name="chat")
+    text = gitops.patch(ref, NGRAM)
+    assert text.startswith(f"# {kind} chat, ")
+    assert NGRAM.config in text
 
 
 @dataclass(frozen=True)
@@ -447,8 +472,6 @@ class Answer:
     ids=lambda case: case.reason,
 )
 def test_what_ray_serve_says_counts_and_not_what_is_written(case: Answer) -> None:
-    import yaml
-
     after = patched(ray(), NGRAM)
     [application] = yaml.safe_load(ray(case.line)["spec"]["serveConfigV2"])["applications"]
     deployments = {str(i): {"status": s} for i, s in enumerate(case.states)}

@@ -16,6 +16,8 @@ from specpilot.domain.settings import Declared
 from specpilot.domain.targets import Keeper, TargetRef
 from specpilot.fleets.kubernetes.changes import pointer
 from specpilot.fleets.kubernetes.channels.annotation import annotation_path
+from specpilot.fleets.kubernetes.channels.patching import PatchChannel
+from specpilot.fleets.kubernetes.podline_channel import OWNER_FIELDS
 from specpilot.fleets.kubernetes.request import DEPLOYMENTS
 from specpilot.fleets.kubernetes.wiring import ANNOTATIONS, annotations
 from specpilot.fleets.kubernetes.workloads import WORKLOADS
@@ -56,11 +58,19 @@ def keeper(workload: Mapping[str, Any], *, field_manager: str) -> Keeper | None:
         return Keeper(
             tool="Argo CD",
             name=f"Application {tracked or 'unknown'}",
-            snippet=_argo(kind, namespace, name, field_manager=field_manager),
+            snippet=_argo(
+                kind,
+                namespace,
+                name,
+                pointers=_pointers(kind, workload),
+                field_manager=field_manager,
+            ),
         )
     if (release := labels.get(f"{FLUX_HELM}/name")) is not None or "helm-controller" in managers:
         return Keeper(
-            tool="Flux", name=f"HelmRelease {release or 'unknown'}", snippet=_flux_helm(kind, name)
+            tool="Flux",
+            name=f"HelmRelease {release or 'unknown'}",
+            snippet=_flux_helm(kind, name, pointers=_pointers(kind, workload)),
         )
     kustomization = labels.get(f"{FLUX_KUSTOMIZE}/name")
     if kustomization is not None or "kustomize-controller" in managers:
@@ -74,19 +84,25 @@ def keeper(workload: Mapping[str, Any], *, field_manager: str) -> Keeper | None:
             tool="Helm",
             name=f"release {notes.get(HELM_RELEASE) or 'unknown'}",
             snippet="# helm upgrade keeps annotations that the chart does not set; nothing to do, "
-            "except not to use --force",
+            "except not to use --force"
+            if WORKLOADS[kind].owner_channel is None
+            else f"# helm upgrade writes {OWNER_FIELDS[kind]} again when the chart changes it; "
+            "leave it as it is in the values while Specpilot steers it",
         )
     return None
 
 
-def _pointers(kind: str) -> list[str]:
-    """Our fields of a kind as JSON pointers, which write `/` in a key as `~1`."""
+def _pointers(kind: str, found: Mapping[str, Any]) -> list[str]:
+    """Our fields of an object as JSON pointers, which write `/` in a key as `~1`."""
     workload = WORKLOADS[kind]
     keys = [annotation_path(path, key) for path in workload.templates for key in ANNOTATIONS]
-    return [pointer(path) for path in (*keys, workload.hold_field)]
+    if isinstance(channel := workload.owner_channel, PatchChannel):
+        keys = list(channel.fields(workload, dict(found)))
+    # Never the empty pointer: that would be the whole object.
+    return [pointer(path) for path in (*keys, workload.hold_field) if path]
 
 
-def _argo(kind: str, namespace: str, name: str, *, field_manager: str) -> str:
+def _argo(kind: str, namespace: str, name: str, *, pointers: list[str], field_manager: str) -> str:
     return _yaml(
         {
             "spec": {
@@ -97,7 +113,7 @@ def _argo(kind: str, namespace: str, name: str, *, field_manager: str) -> str:
                         "namespace": namespace,
                         "name": name,
                         "managedFieldsManagers": [field_manager],
-                        "jsonPointers": _pointers(kind),
+                        "jsonPointers": pointers,
                     }
                 ],
                 "syncPolicy": {"syncOptions": ["RespectIgnoreDifferences=true"]},
@@ -106,14 +122,17 @@ def _argo(kind: str, namespace: str, name: str, *, field_manager: str) -> str:
     )
 
 
-def _flux_helm(kind: str, name: str) -> str:
-    ignore = {"paths": _pointers(kind), "target": {"kind": kind, "name": name}}
+def _flux_helm(kind: str, name: str, *, pointers: list[str]) -> str:
+    ignore = {"paths": pointers, "target": {"kind": kind, "name": name}}
     return _yaml({"spec": {"driftDetection": {"mode": "enabled", "ignore": [ignore]}}})
 
 
 def patch(target: TargetRef, wanted: Declared) -> str:
     """What to merge into the workload so that it runs a setting, as a kustomize patch has it."""
     workload = WORKLOADS[target.kind]
+    if workload.owner_channel is not None:
+        said = f"speculative config {wanted.config}" if wanted.config else "no speculative config"
+        return f"# {target.kind} {target.name}, {OWNER_FIELDS[target.kind]}: {said}\n"
     body: dict[str, Any] = {
         "apiVersion": workload.resource.api_version,
         "kind": target.kind,

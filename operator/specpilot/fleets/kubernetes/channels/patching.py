@@ -13,6 +13,7 @@ from specpilot.domain.settings import UNRECOGNISED, Declared, JsonValue, canonic
 from specpilot.fleets.kubernetes.changes import Changes
 from specpilot.fleets.kubernetes.channels.base import Channel, Letters, View
 from specpilot.fleets.kubernetes.objects import our_annotations, owners
+from specpilot.fleets.kubernetes.replicas import pick_container
 from specpilot.fleets.kubernetes.request import Object, Request
 from specpilot.fleets.kubernetes.wiring import (
     ANNOTATIONS,
@@ -24,7 +25,7 @@ from specpilot.fleets.kubernetes.wiring import (
     named,
     previous,
 )
-from specpilot.fleets.kubernetes.workloads.base import Family, Path, dig
+from specpilot.fleets.kubernetes.workloads.base import Family, Path, Workload, dig
 
 
 class PatchChannel(Channel):
@@ -65,6 +66,22 @@ class PatchChannel(Channel):
         Raises:
             FleetError: This engine cannot be told that, or what it is told is not known just now.
         """
+
+    def fields(self, workload: Workload, root: Object) -> tuple[Path, ...]:
+        """Everything that it writes into an object, as far as the object has a place for it."""
+        containers = [
+            container
+            for path in workload.templates_in(root)[:1]
+            for container in dig(root, (*path, "spec", "containers")) or ()
+        ]
+        engine = pick_container(containers, workload.container) or {}
+        name = str(engine.get("name") or workload.container)
+        view = View(workload=workload, root=root, container=name)
+        try:
+            values = self.values(view)
+        except LookupError:
+            return ()
+        return (*values, *((*self.home(view), key) for key in ANNOTATIONS))
 
     def rest(self, view: View, values: Mapping[Path, JsonValue]) -> JsonValue:
         """Values without the setting: what is the user's. Needed where values are kept.
