@@ -20,7 +20,8 @@ from specpilot.fleets.kubernetes.request import JSON_PATCH, Request
 from specpilot.fleets.kubernetes.workloads.vllmruntime import HASH_ANNOTATION
 from tests.cluster.cluster import Cluster
 from tests.cluster.owners import engine, kinds
-from tests.cluster.owners.players import PLAYERS, Player, RayServices, VLLMRuntimes
+from tests.cluster.owners.player import Player
+from tests.cluster.owners.players import PLAYERS, RayServices, VLLMRuntimes
 from tests.cluster.waiting import wait_for
 from tests.integration.chart.test_chart import template
 from tests.integration.kubernetes.conftest import (
