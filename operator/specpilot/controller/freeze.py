@@ -1,21 +1,36 @@
 """Freeze windows: cron in a time zone, daylight saving included, by APScheduler's trigger."""
 
-from datetime import datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from apscheduler.triggers.cron import CronTrigger
 
 from specpilot.domain.policy import FreezeWindow, Policy
 
+_SHIFTED = timedelta(hours=3)
+"""A start in the hour that daylight saving leaves out comes later than the clock says, and is found
+only by who looks from before that hour. No zone shifts by as much."""
+
 
 def open_window(window: FreezeWindow, *, now: datetime) -> datetime | None:
-    """Return when the window that is open now began, or None."""
-    trigger = CronTrigger.from_crontab(window.schedule, timezone=ZoneInfo(window.time_zone))
-    began: datetime | None = trigger.get_next_fire_time(None, now - window.duration)
+    """Return when the window that is open now began (in UTC), or None."""
     # The window is half-open: it ends at the very moment `duration` after its start.
-    if began is not None and began == now - window.duration:
-        began = trigger.get_next_fire_time(began, now)
-    return began if began is not None and began <= now else None
+    for began in _starts(window, since=now - window.duration - _SHIFTED):
+        if began > now:
+            return None
+        if began + window.duration > now:
+            return began
+    return None
+
+
+def _starts(window: FreezeWindow, *, since: datetime) -> Iterator[datetime]:
+    """Starts from a moment on, in UTC: sums of local times forget the hour that is changed."""
+    trigger = CronTrigger.from_crontab(window.schedule, timezone=ZoneInfo(window.time_zone))
+    start: datetime | None = trigger.get_next_fire_time(None, since)
+    while start is not None:
+        yield start.astimezone(UTC)
+        start = trigger.get_next_fire_time(start, start)
 
 
 def frozen(policy: Policy, *, now: datetime) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from specpilot.controller.cluster_service import ClusterOptions, ClusterService
 from specpilot.controller.local_service import LocalService
+from specpilot.fleets.kubernetes import ApiError
 from specpilot.store import Store
 from specpilot.telemetry import PrometheusServer
 from specpilot.telemetry.gpu import DeviceChoice, ExporterTelemetry, PrometheusDevices
@@ -23,6 +24,13 @@ NOBODY = "http://127.0.0.1:1"
 
 def gpu_threads() -> set[str]:
     return {t.name for t in threading.enumerate()} & {"gpu exporters", "prometheus gpu"}
+
+
+class NoCluster:
+    """An API server that has none of the kinds that come with something else."""
+
+    def send(self, request: object) -> object:
+        raise ApiError("there is no such kind", status=404)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +49,7 @@ def test_a_cluster(
     options = ClusterOptions(prometheus=server, gpu_exporters=exporters)
     with closing(Store.open(f"sqlite:///{tmp_path / 'specpilot.sqlite'}")) as store:
         service = ClusterService(
-            api=cast("Any", None), store=store, options=options, on_lost=lambda _: None
+            api=cast("Any", NoCluster()), store=store, options=options, on_lost=lambda _: None
         )
         with ExitStack() as stack:
             assert type(service._devices(stack)) is kind, reason
