@@ -24,6 +24,7 @@ from specpilot.telemetry.names import (
     HTTP,
     HTTP_METHOD,
     HTTP_SERIES,
+    LARGEST,
     LEGACY_RATE,
     LEGACY_SPECULATION,
     POSITIONS,
@@ -239,7 +240,7 @@ def _number(text: bytes) -> float | None:
 
 def _combine(name: str, values: list[float]) -> float:
     for value in values:
-        if not 0 <= value < math.inf:
+        if not 0 <= value < LARGEST:
             return value  # one bad number spoils the sum; adding would hide it
     total = math.fsum(values)
     return total / len(values) if name in AVERAGED else total

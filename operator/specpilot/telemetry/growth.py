@@ -200,6 +200,18 @@ class Growth:
             grown[place] = mean * parts[0].span_s
         return cls(layout, grown, parts[0].span_s)
 
+    def arranged(self, layout: Layout) -> "Growth | None":
+        """The same in the order of another layout; None where that has other numbers.
+
+        The order is that in which the numbers came to be: a replica that showed one late has it
+        elsewhere than one that had it from the start.
+        """
+        if layout is self.layout:
+            return self
+        if (order := _order_in(self.layout, layout)) is None:
+            return None
+        return Growth(layout, [self.at(place) for place in order], self.span_s)
+
     @property
     def empty(self) -> bool:
         """Whether nothing was ever seen."""
@@ -238,6 +250,14 @@ class Growth:
             self.layout.bucket_places,
             lambda places: tuple((bound, self.at(place)) for bound, place in places),
         )
+
+
+@lru_cache(maxsize=4096)
+def _order_in(layout: Layout, other: Layout) -> tuple[int, ...] | None:
+    """Where a layout has each number of another; None where the two have not the same."""
+    if layout.places.keys() != other.places.keys() or layout.gauges != other.gauges:
+        return None
+    return tuple(layout.places[key] for key in other.keys)
 
 
 @lru_cache(maxsize=1)

@@ -33,7 +33,7 @@ from specpilot.telemetry.looks import (
     restarted,
     served,
 )
-from specpilot.telemetry.names import HTTP, LEGACY_RATE, Counter
+from specpilot.telemetry.names import HTTP, LARGEST, LEGACY_RATE, Counter
 from specpilot.telemetry.windows import ReplicaWindow, Speculation, failed_window, unusable
 
 _SPECULATES: Key = (Counter.DRAFTS, "")
@@ -221,7 +221,7 @@ class History:
         if self._refuse(name, now, at):
             return 0.0
         mean = (now + before.get(name, 0.0)) / 2 if means is None else means.get(name, now)
-        return mean if 0.0 <= mean < _FOREVER else 0.0
+        return mean if 0.0 <= mean < LARGEST else 0.0
 
     def prepend(self, at: float, page: Page, *, means: dict[str, float]) -> None:
         """Put a look of the past before all others, with the means of gauges until the oldest."""
@@ -278,9 +278,9 @@ class History:
         places = () if grew(past, raw) else range(len(raw))
         for place in places:
             now, then = raw[place], past[place]
-            if 0.0 <= then <= now < _FOREVER:
+            if 0.0 <= then <= now < LARGEST:
                 continue
-            if 0.0 <= now < _FOREVER and math.isnan(then):
+            if 0.0 <= now < LARGEST and math.isnan(then):
                 continue  # came into being, or has no good number to be compared with
             key, after = self._layout.keys[place], math.nextafter(at, _FOREVER)
             if key not in page.values:
@@ -289,7 +289,7 @@ class History:
                 if not math.isnan(then) and key != PROCESS_START:
                     self._bad.append(Bad(named(key), at, after, MISSING, ends=True))
                 continue
-            fault = FELL if 0.0 <= now < _FOREVER else unusable(now) or FELL
+            fault = FELL if 0.0 <= now < LARGEST else unusable(now) or FELL
             if key != PROCESS_START:
                 self._bad.append(Bad(named(key), at, after, fault))
             if fault is not FELL:
@@ -300,7 +300,7 @@ class History:
 
     def _refuse(self, name: str, value: float, at: float) -> bool:
         """Whether a number is impossible; it is noted that this look has none."""
-        if 0.0 <= value < _FOREVER or name == LEGACY_RATE:
+        if 0.0 <= value < LARGEST or name == LEGACY_RATE:
             return False
         if fault := unusable(value):
             self._bad.append(Bad(name, at, math.nextafter(at, _FOREVER), fault))

@@ -13,6 +13,7 @@ from operator import le
 from specpilot.domain.readings import UnknownReason
 from specpilot.telemetry.exposition import PROCESS_START, Key, Page
 from specpilot.telemetry.growth import Layout
+from specpilot.telemetry.names import LARGEST
 from specpilot.telemetry.windows import Fault
 
 
@@ -71,7 +72,7 @@ def grew(before: "array[float]", after: "array[float]") -> bool:
     """Whether every number was there before, is there now and did not fall: nearly always so."""
     if not before or not all(map(le, before, after)):  # NaN is not less than anything
         return False
-    return min(before) >= 0.0 and max(after) < math.inf
+    return min(before) >= 0.0 and max(after) < LARGEST
 
 
 ABSENT = array("d", [math.nan])

@@ -12,6 +12,9 @@ puts several tokens into one output: it rises while the true time per token fall
 from collections.abc import Mapping
 from enum import StrEnum
 
+LARGEST = 1e300
+"""No count, duration or share is as large; sums of smaller ones can be added up."""
+
 PREFIX = "vllm:"
 """Every series of the engine starts with it."""
 

@@ -302,10 +302,9 @@ def put_together(windows: Sequence[ReplicaWindow]) -> ReplicaWindow | None:
         return None
     parts: list[Growth] = []
     for window in windows:
-        growth = window.growth
+        growth = window.growth and window.growth.arranged(first.growth.layout)
         if (
             growth is None
-            or growth.layout is not first.growth.layout
             or window.fault is not None
             or window.faults
             or window.notes

@@ -14,7 +14,7 @@ from specpilot.domain.ports import Ask
 from specpilot.domain.readings import UnknownReason
 from specpilot.domain.targets import Replica
 from specpilot.telemetry.histograms import Buckets
-from specpilot.telemetry.names import Counter, Family
+from specpilot.telemetry.names import LARGEST, Counter, Family
 
 if TYPE_CHECKING:
     from specpilot.telemetry.growth import Growth
@@ -189,7 +189,7 @@ def unusable(value: float) -> Fault | None:
     """Why a number cannot be a count, a duration or a share; None when it can."""
     if value != value:  # noqa: PLR0124 - the definition of NaN
         return Fault(reason=UnknownReason.NAN, words="the engine exports NaN")
-    if value == float("inf") or value < 0:
+    if value >= LARGEST or value < 0:
         words = f"the engine exports {value:g}, which no count, duration or share can be"
         return Fault(reason=UnknownReason.NAN, words=words)
     return None

@@ -40,7 +40,7 @@ def test_not_found(api: Api, namespace: str) -> None:
 
 
 def test_unsupported_kind(api: Api, namespace: str) -> None:
-    ref = TargetRef(kind="StatefulSet", namespace=namespace, name="chat")
+    ref = TargetRef(kind="DaemonSet", namespace=namespace, name="chat")
     found = KubernetesFleet(api).observe(ref).problem
     assert found is not None
     assert found.reason is TargetProblem.UNSUPPORTED_KIND

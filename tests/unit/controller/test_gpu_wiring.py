@@ -29,7 +29,7 @@ def gpu_threads() -> set[str]:
 class NoCluster:
     """An API server that has none of the kinds that come with something else."""
 
-    def send(self, request: object) -> object:
+    def send(self, _: object) -> object:
         raise ApiError("there is no such kind", status=404)
 
 

@@ -67,20 +67,21 @@ def installed(api: Api, *, namespaces: Sequence[str] = ()) -> tuple[Resource, ..
         api: The API server.
         namespaces: Where to look; empty means everywhere.
     """
-    wanted = (w.resource for w in WORKLOADS.values() if not w.resource.builtin)
-    return tuple(r for r in wanted if all(_listable(api, r, ns) for ns in namespaces or ("",)))
-
-
-def _listable(api: Api, resource: Resource, namespace: str) -> bool:
-    try:
-        api.send(page(resource, namespace=namespace))
-    except ApiError as error:
-        if error.forbidden:
-            _log.info("%s are not watched, for want of rights: %s", resource.plural, error)
-        elif not error.not_found:
-            _log.warning("%s are not watched: %s", resource.plural, error)
-        return False
-    return True
+    found, forbidden = [], []
+    for resource in (w.resource for w in WORKLOADS.values() if not w.resource.builtin):
+        try:
+            for namespace in namespaces or ("",):
+                api.send(page(resource, namespace=namespace))
+        except ApiError as error:
+            if error.forbidden:
+                forbidden.append(resource.plural)
+            elif not error.not_found:
+                _log.warning("%s are not watched: %s", resource.plural, error)
+        else:
+            found.append(resource)
+    if forbidden:
+        _log.info("not watched, as they may not be listed: %s", ", ".join(forbidden))
+    return tuple(found)
 
 
 class Watches:

@@ -188,7 +188,9 @@ class PatchChannel(Channel):
                 changes.to((*home, key), letters.annotations.get(key), ours=True)
         at = view.workload.hold_field
         if at and (hold is not None or manager in owners(root, *at)):
-            changes.to(at, hold)
+            # Its object changes all the time while it rolls, and a pause that waits for a quiet
+            # moment comes too late.
+            changes.to(at, hold, ours=True)
         return changes.request(view.workload.resource, manager=manager)
 
 
