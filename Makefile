@@ -43,7 +43,7 @@ docs: install ## Regenerate docs/reference from the code
 	@$(BIN)/python scripts/reference.py
 
 test: check cluster-tools ## Everything: unit, integration and cluster tests
-	@$(BIN)/pytest -m "not engine" -n 3 --dist loadgroup $(PYTEST_ARGS)
+	@$(BIN)/pytest -m "not engine" -n 3 --dist loadfile $(PYTEST_ARGS)
 
 test-unit: install ## The quick ones
 	@$(BIN)/pytest tests/unit $(PYTEST_ARGS)

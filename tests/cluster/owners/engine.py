@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.cluster.cluster import Cluster
 from tests.cluster.manifests import WORKLOAD
 
-IMAGE = "vllm/vllm-openai:v0.32.0"
+IMAGE = "owners.example/vllm/vllm-openai:v0.32.0"
 
 _RUN = f"import runpy; runpy.run_path({WORKLOAD[-1]!r}, run_name='__main__')\n"
 _DASHBOARD = '''\
@@ -38,7 +38,7 @@ ThreadingHTTPServer((os.environ["POD_IP"], 8265), Handler).serve_forever()
 
 
 def install(cluster: Cluster) -> Path:
-    """Let `vllm/vllm-openai:*` start them; the directory holds files that pods read."""
+    """Let `owners.example/vllm/vllm-openai:*` start them; the directory holds files that pods read."""
     home = cluster.directory / "owners"
     files = {
         home / "bin" / "vllm": f'#!/bin/sh\nexec {sys.executable} {WORKLOAD[-1]} "$@"\n',
@@ -53,7 +53,7 @@ def install(cluster: Cluster) -> Path:
         path.write_text(text)
         path.chmod(0o755)
     cluster.images.add(
-        "vllm/vllm-openai:",
+        "owners.example/vllm/vllm-openai:",
         entrypoint=WORKLOAD,
         environment={
             "PATH": f"{home / 'bin'}:{os.environ['PATH']}",

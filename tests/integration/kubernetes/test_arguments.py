@@ -26,10 +26,10 @@ from tests.integration.kubernetes.conftest import (
 
 pytestmark = pytest.mark.cluster
 
-OLD_IMAGE = "vllm/vllm-openai:v0.8.1"
+OLD_IMAGE = "arguments.example/vllm/vllm-openai:v0.8.1"
 """Before 0.10.1 an empty value does not start: no annotation can switch such an engine off."""
 
-NEW_IMAGE = "vllm/vllm-openai:v0.32.0"
+NEW_IMAGE = "arguments.example/vllm/vllm-openai:v0.32.0"
 LEGACY = Declared(
     setting="ngram",
     config=json.dumps(
@@ -42,7 +42,7 @@ LEGACY = Declared(
 
 @pytest.fixture(autouse=True)
 def images(cluster: Cluster) -> None:
-    cluster.images.add("vllm/vllm-openai:", entrypoint=WORKLOAD)
+    cluster.images.add("arguments.example/vllm/vllm-openai:", entrypoint=WORKLOAD)
 
 
 def unwired(*args: str, image: str = NEW_IMAGE) -> Manifest:
