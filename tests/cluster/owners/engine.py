@@ -38,7 +38,7 @@ ThreadingHTTPServer((os.environ["POD_IP"], 8265), Handler).serve_forever()
 
 
 def install(cluster: Cluster) -> Path:
-    """Let `owners.example/vllm/vllm-openai:*` start them; the directory holds files that pods read."""
+    """Let the image of any version start them; the directory holds files that pods read."""
     home = cluster.directory / "owners"
     files = {
         home / "bin" / "vllm": f'#!/bin/sh\nexec {sys.executable} {WORKLOAD[-1]} "$@"\n',
