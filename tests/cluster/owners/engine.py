@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.cluster.cluster import Cluster
 from tests.cluster.manifests import WORKLOAD
 
-IMAGE = "owners.example/vllm/vllm-openai:v0.32.0"
+IMAGE = "vllm-owners/vllm-openai:v0.32.0"
 
 _RUN = f"import runpy; runpy.run_path({WORKLOAD[-1]!r}, run_name='__main__')\n"
 _DASHBOARD = '''\
@@ -53,7 +53,7 @@ def install(cluster: Cluster) -> Path:
         path.write_text(text)
         path.chmod(0o755)
     cluster.images.add(
-        "owners.example/vllm/vllm-openai:",
+        "vllm-owners/vllm-openai:",
         entrypoint=WORKLOAD,
         environment={
             "PATH": f"{home / 'bin'}:{os.environ['PATH']}",
