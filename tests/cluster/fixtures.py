@@ -17,9 +17,13 @@ from tests.cluster.cluster import Cluster
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build before the first test: a cold build takes longer than a test may."""
-    wanted = any(item.get_closest_marker("cluster") for item in session.items)
-    if wanted and not session.config.option.collectonly:
+    if session.config.option.collectonly:
+        return
+    marks = [mark for item in session.items if (mark := item.get_closest_marker("cluster"))]
+    if marks:
         build.tools()
+    if any(mark.kwargs.get("rollouts") for mark in marks):
+        build.tool(build.ROLLOUTS)
 
 
 @pytest.fixture(scope="session")

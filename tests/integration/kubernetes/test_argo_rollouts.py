@@ -21,7 +21,7 @@ from tests.integration.kubernetes.conftest import (
     held,
 )
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.cluster(rollouts=True)
 
 STEPS = [
     {"setWeight": 34},
