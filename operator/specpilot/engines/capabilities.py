@@ -70,6 +70,8 @@ __all__ = [
     "behaviour",
     "effect",
     "effective",
+    "is_known",
+    "is_legacy",
     "known_at",
     "rows_of",
     "situation",
@@ -130,11 +132,19 @@ def rows_of(topic: Topic, name: str) -> tuple[Row, ...]:
     return _BY_NAME[topic].get(name, ())
 
 
+def is_known(topic: Topic, name: str, release: Version) -> bool:
+    """Whether the release knows a name, whatever it does with it."""
+    return any(release in row.span for row in rows_of(topic, name))
+
+
 def known_at(topic: Topic, release: Version) -> list[str]:
-    """Names that the release knows, whatever it does with them."""
-    return [
-        name for name, rows in _BY_NAME[topic].items() if any(release in row.span for row in rows)
-    ]
+    """All names that the release knows: for words. To ask for one, `is_known` is far quicker."""
+    return [name for name in _BY_NAME[topic] if is_known(topic, name, release)]
+
+
+def is_legacy(release: Version) -> bool:
+    """Whether a release is from before `--speculative-config`, and takes a flag for each thing."""
+    return not is_known(Topic.FLAG, CONFIG_FLAG, release)
 
 
 def spans(topic: Topic, name: str) -> str:
@@ -166,7 +176,7 @@ def resolved(method: str, release: Version) -> str:
     """The method that a name stands for in a release."""
     needs = METHOD_NEEDS.get(method)
     target = needs.alias_of if needs is not None else ""
-    if target and any(release in row.span for row in rows_of(Topic.METHOD, target)):
+    if target and is_known(Topic.METHOD, target, release):
         return target
     return method
 

@@ -59,11 +59,11 @@ def judge(
 
 def _faults(config: Mapping[str, JsonValue], *, engine: Engine, where: Situation) -> list[str]:
     found: list[str] = []
-    legacy = table.CONFIG_FLAG not in table.known_at(Topic.FLAG, engine.release)
+    legacy = table.is_legacy(engine.release)
     if engine.beyond:
         return found
     for key in config:
-        if not legacy and key not in table.known_at(Topic.KEY, engine.release):
+        if not legacy and not table.is_known(Topic.KEY, key, engine.release):
             span = table.spans(Topic.KEY, key)
             found.append(f"{engine} has no key {key}" + (f": it exists in {span}" if span else ""))
         told = table.effect(Topic.KEY, key, where)
@@ -72,7 +72,7 @@ def _faults(config: Mapping[str, JsonValue], *, engine: Engine, where: Situation
     method = config.get("method")
     if not isinstance(method, str):
         return found
-    if method not in table.known_at(Topic.METHOD, engine.release):
+    if not table.is_known(Topic.METHOD, method, engine.release):
         span = table.spans(Topic.METHOD, method)
         found.append(
             f"{engine} has no method {method}" + (f": it exists in {span}" if span else "")

@@ -65,7 +65,7 @@ def render(config: Mapping[str, JsonValue], *, engine: Engine) -> tuple[str, ...
         if key == "method":
             continue
         flag = _BY_KEY.get(key)
-        if flag is None or flag.name not in table.known_at(Topic.FLAG, engine.release):
+        if flag is None or not table.is_known(Topic.FLAG, flag.name, engine.release):
             raise NotExpressibleError(f"{engine} has no flag for {key}; remove it")
         args.append(flag.name)
         if flag.kind is not Kind.SWITCH:

@@ -52,7 +52,7 @@ def batch_limit(
 
 def _count(limit: int, *, engine: Engine, runtime: Runtime, where: Situation) -> BatchLimit:
     """The flag or the key of the V0 engine."""
-    legacy = table.CONFIG_FLAG not in table.known_at(Topic.FLAG, where.release)
+    legacy = table.is_legacy(where.release)
     name = table.LIMIT_FLAG if legacy else table.LIMIT_KEY
     topic = Topic.FLAG if legacy else Topic.KEY
     row = table.effect(topic, name, where)

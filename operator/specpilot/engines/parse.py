@@ -147,8 +147,8 @@ class _Reader:
         return given
 
     def _check_known(self, flag: Flag) -> None:
-        known = table.known_at(Topic.FLAG, self.engine.release)
-        if not self.any_version and flag.row not in known:
+        known = self.any_version or table.is_known(Topic.FLAG, flag.row, self.engine.release)
+        if not known:
             raise CommandLineError(
                 f"{self.engine} does not know {flag.written} and does not start with it; it exists "
                 f"in {table.spans(Topic.FLAG, flag.row)}"

@@ -83,7 +83,7 @@ def render(setting: Setting, *, version: str, runtime: Runtime | None = None) ->
         args = _args(config, engine=engine)
     except (_RefusedError, VersionError, legacy.NotExpressibleError) as error:
         return Rendered(refused=f"setting {setting.name}: {error}")
-    told = legacy.visible(config) if _is_legacy(engine) else config
+    told = legacy.visible(config) if table.is_legacy(engine.release) else config
     return Rendered(
         config=canonical_json(told),
         args=args,
@@ -118,12 +118,8 @@ def empty_value_is_off(*, version: str) -> bool:
         return False
 
 
-def _is_legacy(engine: Engine) -> bool:
-    return table.CONFIG_FLAG not in table.known_at(Topic.FLAG, engine.release)
-
-
 def _args(config: dict[str, JsonValue], *, engine: Engine) -> tuple[str, ...]:
-    if _is_legacy(engine):
+    if table.is_legacy(engine.release):
         return legacy.render(config, engine=engine)
     return (f"{table.CONFIG_FLAG}={canonical_json(config)}",)
 
@@ -208,7 +204,7 @@ def _check_method(
 
 
 def _check_known(topic: Topic, name: str, *, what: str, engine: Engine, where: Situation) -> None:
-    if name not in table.known_at(topic, engine.release):
+    if not table.is_known(topic, name, engine.release):
         raise _RefusedError(
             f"{engine} has no {what} {name}: it exists in {table.spans(topic, name)}"
         )
@@ -224,7 +220,7 @@ def _check_extra(setting: Setting, *, engine: Engine, where: Situation, notes: _
     for key, value in setting.extra.items():
         if key in _OWN_FIELDS:
             raise _RefusedError(f"extra.{key}: state it as {_OWN_FIELDS[key]} instead")
-        if _is_legacy(engine):
+        if table.is_legacy(engine.release):
             continue  # what has no flag there is refused when the flags are written
         if table.rows_of(Topic.KEY, key):
             _check_known(Topic.KEY, key, what="key", engine=engine, where=where)
