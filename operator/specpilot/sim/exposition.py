@@ -112,7 +112,8 @@ class Exposition:
                 return engine.stats.v0_report.reported
             value = family.read(engine.stats)
             return engine.touched and not (isinstance(value, Histogram) and value.count == 0)
-        return not (family.live and self._multiprocess and engine.outstanding == 0)
+        # Several servers share files, which hold a gauge once it has been set, and from then on.
+        return engine.touched or not (family.live and self._multiprocess)
 
     def _known(self, family: Family, values: Mapping[str, float]) -> Mapping[str, float]:
         if family.label != "finished_reason":

@@ -36,7 +36,7 @@ class Family:
         span: releases that export it.
         generation: the engine that exports it; None means both.
         speculative: exported only with speculation configured.
-        live: a gauge of the scheduler; missing while idle when there are several API servers.
+        live: a gauge of the scheduler; missing until the first request with several API servers.
         per_engine: carries the ``engine`` label where the release has one.
     """
 

@@ -209,13 +209,17 @@ def loaded(*words: str, version: str = "0.32.0") -> tuple[LaunchConfig, list[Eng
 
 
 class TestSeveralServers:
-    def test_gauges_are_missing_while_idle(self) -> None:
-        config, cores = loaded("--api-server-count", "2")
+    GAUGES = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
+
+    def test_gauges_come_with_the_first_request_and_stay(self) -> None:
+        config = config_of("--api-server-count", "2")
+        cores = list(engines(config))
         text = render(config, cores)
-        assert value(text, "vllm:num_requests_running") is None
-        assert value(text, "vllm:kv_cache_usage_perc") is None
+        assert [value(text, name) for name in self.GAUGES] == [None] * 3
         add(cores[0])
-        assert value(render(config, cores), "vllm:num_requests_running") == 0
+        finish(cores[0])
+        text = render(config, cores)
+        assert [value(text, name) for name in self.GAUGES] == [0.0] * 3
 
     def test_no_created_and_no_process_series(self) -> None:
         config, cores = loaded("--api-server-count", "2")
