@@ -8,13 +8,17 @@ import pytest
 
 from specpilot.cli.demo.receiver import Receiver
 from tests.cluster.cluster import Cluster
-from tests.scenarios.installation import VALUES, WEBHOOK_SECRET, Installation, installed
+from tests.scenarios.installation import SCOPED, VALUES, WEBHOOK_SECRET, Installation, installed
 from tests.scenarios.serving import CHANNEL, Serving
 
 
 @pytest.fixture(scope="session")
 def installation(cluster: Cluster) -> Iterator[Installation]:
-    values = {**VALUES, "prometheus.url": cluster.prometheus.url}
+    values = {
+        **VALUES,
+        "prometheus.url": cluster.prometheus.url,
+        "ignoreNamespaces": f"{{{','.join(SCOPED)}}}",
+    }
     with installed(cluster, values=values) as running:
         yield running
 

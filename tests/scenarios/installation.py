@@ -169,6 +169,9 @@ def images(cluster: Cluster) -> None:
         )
 
 
+SCOPED = ("team-inside", "team-outside")
+"""Namespaces that the scenarios' installation leaves to another one."""
+
 VALUES = {
     "prometheus.url": "",  # filled in by the fixture
     "evaluation.intervalSeconds": "1",

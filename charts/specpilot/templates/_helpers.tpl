@@ -63,6 +63,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .Values.database.url .Values.database.existingSecret.name -}}
 {{- fail "database: give the URL once, either in url or in existingSecret" -}}
 {{- end -}}
+{{- if and .Values.watchNamespaces .Values.ignoreNamespaces -}}
+{{- fail "ignoreNamespaces: watchNamespaces names all that it works in; drop ignoreNamespaces" -}}
+{{- end -}}
 {{- if and .Values.gpu.matchers (not .Values.prometheus.url) -}}
 {{- fail "gpu.matchers: there is no prometheus.url whose series they choose; add one, or drop them" -}}
 {{- end -}}

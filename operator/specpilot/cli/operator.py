@@ -34,6 +34,13 @@ def operator(
     namespaces: Annotated[
         str, typer.Option(envvar="SPECPILOT_NAMESPACES", help="Comma-separated; empty: all.")
     ] = "",
+    ignore_namespaces: Annotated[
+        str,
+        typer.Option(
+            envvar="SPECPILOT_IGNORE_NAMESPACES",
+            help="Comma-separated: those that another installation works in.",
+        ),
+    ] = "",
     prometheus_url: prometheus.Url = "",
     prometheus_bearer_token_file: prometheus.BearerTokenFile = None,
     prometheus_username: prometheus.Username = "",
@@ -91,6 +98,10 @@ def operator(
         headers=prometheus_headers,
         header_files=prometheus_header_files,
     )
+    if namespaces.strip() and ignore_namespaces.strip():
+        raise typer.BadParameter(
+            "--namespaces names all it works in; drop --ignore-namespaces, or --namespaces"
+        )
     if gpu_matchers.strip() and server is None:
         raise typer.BadParameter(
             "--gpu-matchers belongs to no server; add --prometheus-url, or drop it"
@@ -104,7 +115,8 @@ def operator(
     store = Store.open(database or database_url(state))
     api = connect(in_cluster=IN_CLUSTER.exists(), field_manager=field_manager)
     options = ClusterOptions(
-        namespaces=tuple(n.strip() for n in namespaces.split(",") if n.strip()),
+        namespaces=_names(namespaces),
+        ignored=_names(ignore_namespaces),
         prometheus=server,
         gpu_exporters=exporters,
         gpu_matchers=gpu_matchers.strip(),
@@ -132,6 +144,10 @@ def operator(
         stop.wait()
         log.info("stopping")
     store.close()
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _die(why: str) -> None:

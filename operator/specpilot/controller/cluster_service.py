@@ -50,6 +50,7 @@ class ClusterOptions:
 
     Attributes:
         namespaces: Where it works; empty means everywhere.
+        ignored: Namespaces that are left to another installation.
         prometheus: The Prometheus that scrapes the engines; None means direct scrape only.
         gpu_exporters: Pages of GPU exporters, for devices that Prometheus does not know.
         gpu_matchers: PromQL matchers for the GPU exporters' series in Prometheus.
@@ -63,6 +64,7 @@ class ClusterOptions:
     """
 
     namespaces: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
     prometheus: PrometheusServer | None = None
     gpu_exporters: tuple[str, ...] = ()
     gpu_matchers: str = ""
@@ -107,6 +109,7 @@ class ClusterService:
             clock=self._clock,
             on_change=lambda *_: None,  # level-triggered: open changes are looked at every second
             namespaces=options.namespaces,
+            ignored=options.ignored,
             resources=(*WATCHED, *installed(api, namespaces=options.namespaces)),
         )
         self._elector = Elector(

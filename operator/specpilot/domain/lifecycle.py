@@ -89,12 +89,21 @@ def _interrupted(change: FlagChange, s: Situation) -> Transition | Wait | None:
         )
     expected = (change.wanted,) if change.seen_applied else (change.wanted, change.origin)
     if s.state.declared not in expected:
-        return undo(
-            ChangeReason.CONTESTED,
-            f"somebody replaced our setting {change.wanted.setting} by "
-            f"{s.state.declared.setting} in mid-flip",
-        )
+        return undo(ChangeReason.CONTESTED, _replaced(change, s.state))
     return _broken(change, s)
+
+
+def _replaced(change: FlagChange, state: TargetState) -> str:
+    """What became of our setting in mid-flip, in words."""
+    wanted, found = change.wanted.setting, state.declared
+    why = f"somebody replaced our setting {wanted} by {found.setting} in mid-flip"
+    if found.change_id not in {"", change.id, change.origin.change_id}:
+        why += (
+            f" (flag change {found.change_id}): an older revision was brought back, or another "
+            f"installation of Specpilot steers this namespace; leave it to one of them "
+            f"(watchNamespaces, ignoreNamespaces)"
+        )
+    return why
 
 
 def _broken(change: FlagChange, s: Situation) -> Transition | None:

@@ -278,6 +278,11 @@ def test_watched_namespaces_get_roles_and_the_cluster_none() -> None:
     assert environment(objects)["SPECPILOT_NAMESPACES"] == "chat,search"
 
 
+def test_ignored_namespaces_are_named_to_the_operator() -> None:
+    assert environment(template("ignoreNamespaces={a,b}"))["SPECPILOT_IGNORE_NAMESPACES"] == "a,b"
+    assert "SPECPILOT_IGNORE_NAMESPACES" not in environment(template())
+
+
 def test_editors_do_not_approve() -> None:
     objects = template()
     edit = granted(one(objects, "ClusterRole", "specpilot-edit")["rules"])
@@ -380,6 +385,12 @@ def test_editors_do_not_approve() -> None:
         (["gpu.exporters={http://a:b@p}"], "/gpu/exporters/0", "a password in a variable"),
         (["fieldManager=kubectl-specpilot"], "/fieldManager", "GitOps tools take it away"),
         (["watchNamespaces={Chat}"], "/watchNamespaces/0", "no name of a namespace"),
+        (["ignoreNamespaces={Chat}"], "/ignoreNamespaces/0", "no name of a namespace"),
+        (
+            ["watchNamespaces={a}", "ignoreNamespaces={b}", "rbac.readNodes=false"],
+            "drop ignoreNamespaces",
+            "the first says it all",
+        ),
         (["prometheus.ulr=x"], "'ulr' not allowed", "misspelt"),
         (
             ["database.url=postgresql://a/b", "database.existingSecret.name=db"],

@@ -8,12 +8,12 @@ import pytest
 
 from specpilot.domain.changes import Phase
 from tests.cluster.cluster import Cluster
-from tests.scenarios.installation import VALUES, Installation, installed
+from tests.scenarios.installation import SCOPED, VALUES, Installation, installed
 from tests.scenarios.serving import NGRAM, ON_WHEN_USED, POLICY, Serving
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-INSIDE, OUTSIDE = "team-inside", "team-outside"
+INSIDE, OUTSIDE = SCOPED
 
 
 @pytest.fixture

@@ -82,6 +82,27 @@ def watches(served: None, api: Api, namespace: str) -> Iterator[Watches]:
     watching.stop()
 
 
+def test_namespaces_of_another_installation_are_not_looked_at(
+    policy: Manifest, cluster: Cluster, api: Api
+) -> None:
+    theirs = policy["metadata"]["namespace"]
+    watching = Watches(
+        api=api, clock=WallClock(), on_change=lambda *_: None, ignored=(theirs, "nowhere")
+    )
+    watching.start()
+    try:
+        assert watching.wait_synced(timeout_s=20), watching.states()
+        with cluster.namespace("ours") as ours:
+            again = {key: policy[key] for key in ("apiVersion", "kind", "spec")}
+            for namespace, name in ((theirs, "second"), (ours, "chat")):
+                cluster.api.create(again | {"metadata": {"name": name}}, namespace=namespace)
+            known = watching.store(POLICIES)
+            wait_for(lambda: known.get(ours, "chat"), describe="the policy of a namespace of ours")
+            assert known.all(theirs) == []
+    finally:
+        watching.stop()
+
+
 @pytest.fixture
 def mirror(api: Api, watches: Watches) -> FlagChangeMirror:
     def known(resource: Resource, namespace: str, name: str) -> Manifest | None:

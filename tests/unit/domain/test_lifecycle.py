@@ -323,6 +323,24 @@ def test_what_is_asked_of_the_workload_follows_from_the_phase() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (OTHER, "by unrecognised in mid-flip"),
+        (replace(NEW, change_id="chat-of-theirs"), "(flag change chat-of-theirs): an older"),
+        (replace(NEW, change_id="chat-of-theirs"), "another installation of Specpilot"),
+    ],
+)
+def test_whose_value_replaced_ours_is_said(found: Declared, says: str) -> None:
+    step = decide(
+        change(), Situation(now=at(5), policy=policy(), state=replace(CANARIED, declared=found))
+    )
+    assert isinstance(step, Transition)
+    assert step.reason is ChangeReason.CONTESTED
+    assert says in step.message
+    assert ("another installation" in step.message) == bool(found.change_id)
+
+
 def test_rolling_back_leaves_what_somebody_else_put_there() -> None:
     undone = change(Phase.ROLLING_BACK, undo_reason=ChangeReason.CONTESTED)
     asked = intent(undone, canary_replicas=1, present=OTHER)

@@ -116,19 +116,23 @@ def page(
 
 
 def watch(
-    resource: Resource, *, namespace: str = "", resource_version: str, timeout_s: float
+    resource: Resource,
+    *,
+    namespace: str = "",
+    field_selector: str = "",
+    resource_version: str,
+    timeout_s: float,
 ) -> Request:
     """Follow changes after a resource version, for at most `timeout_s`, with bookmarks."""
-    return Request(
-        method="GET",
-        path=resource.path(namespace=namespace),
-        query=(
-            ("watch", "true"),
-            ("allowWatchBookmarks", "true"),
-            ("resourceVersion", resource_version),
-            ("timeoutSeconds", str(max(1, round(timeout_s)))),
-        ),
-    )
+    query = [
+        ("watch", "true"),
+        ("allowWatchBookmarks", "true"),
+        ("resourceVersion", resource_version),
+        ("timeoutSeconds", str(max(1, round(timeout_s)))),
+    ]
+    if field_selector:
+        query.append(("fieldSelector", field_selector))
+    return Request(method="GET", path=resource.path(namespace=namespace), query=tuple(query))
 
 
 def apply(

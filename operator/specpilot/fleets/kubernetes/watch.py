@@ -70,6 +70,7 @@ class Watch:
         api: The API server.
         resource: What to watch.
         namespace: Where; "" means all namespaces.
+        field_selector: Which objects there; "" means all of them.
         store: Kept up to date.
         keep: Turns an object into what the store keeps of it.
         notify: Called with each object that appeared, changed or went, from the watch's thread.
@@ -83,6 +84,7 @@ class Watch:
         api: Api,
         resource: Resource,
         namespace: str,
+        field_selector: str = "",
         store: Store,
         keep: Callable[[Object], Object],
         notify: Callable[[Resource, Object], None],
@@ -92,6 +94,7 @@ class Watch:
         self._api = api
         self._resource = resource
         self._namespace = namespace
+        self._field_selector = field_selector
         self._store = store
         self._keep = keep
         self._notify = notify
@@ -160,7 +163,9 @@ class Watch:
                 self._failed("the server ended the watch at once")
 
     def _list(self) -> None:
-        objs, version = self._api.all(self._resource, namespace=self._namespace)
+        objs, version = self._api.all(
+            self._resource, namespace=self._namespace, field_selector=self._field_selector
+        )
         changed = self._store.replace([self._keep(o) for o in objs], namespace=self._namespace)
         self._version = version
         self._contact()
@@ -175,6 +180,7 @@ class Watch:
             watch_request(
                 self._resource,
                 namespace=self._namespace,
+                field_selector=self._field_selector,
                 resource_version=self._version,
                 timeout_s=limit,
             ),

@@ -92,6 +92,8 @@ class Watches:
         clock: For the age of what is known.
         on_change: See `OnChange`.
         namespaces: Where to look; empty means everywhere.
+        ignored: Namespaces whose policies, rule sets, flag changes and channels are another
+            installation's. Their pods are seen all the same: they take up GPUs.
         resources: What to watch.
         stale_after_s: How long a connection may be gone before what is known counts as stale.
         pace: Times of each watch.
@@ -104,6 +106,7 @@ class Watches:
         clock: Clock,
         on_change: OnChange,
         namespaces: Sequence[str] = (),
+        ignored: Sequence[str] = (),
         resources: Sequence[Resource] = WATCHED,
         stale_after_s: float = 60.0,
         pace: Pace | None = None,
@@ -113,11 +116,13 @@ class Watches:
         self._namespaces = frozenset(namespaces)
         self._stale_after_s = stale_after_s
         self._stores = {resource: Store() for resource in resources}
+        elsewhere = ",".join(f"metadata.namespace!={name}" for name in ignored)
         self._watches = {
             (resource, namespace): Watch(
                 api=api,
                 resource=resource,
                 namespace=namespace,
+                field_selector=elsewhere if resource in CUSTOM_RESOURCES else "",
                 store=self._stores[resource],
                 keep=_KEEP.get(resource, slim_custom),
                 notify=self._changed,
