@@ -137,14 +137,17 @@ class Derivation:
         if fault := _impossible(signal, value):
             return self._unknown(signal, fault)
         low, high = bounds or (None, None)
-        covered, short = share.extent.span_s, ""
+        covered, message = share.extent.span_s, self.arm.source
+        if words:
+            message += f"; {words}"
         if 2 * covered < self.arm.window_s:
-            short = f"covers {covered:.0f} s of {self.arm.window_s:.0f} s"
-        remarks = (self.arm.source, words, short, share.note)
+            message += f"; covers {covered:.0f} s of {self.arm.window_s:.0f} s"
+        if share.note:
+            message += f"; {share.note}"
         return Reading(
             signal=signal,
             value=value,
-            message="; ".join(remark for remark in remarks if remark),
+            message=message,
             at=share.extent.last,
             count=share.extent.samples if count is None else count,
             window_s=self.arm.window_s,

@@ -124,9 +124,9 @@ class Tally:
         values, gauges = self._page.values, self._page.gauges
         for key, several in self._several.items():
             values[key] = _combine(key[0], several)
-        for name in _MOMENTARY:
-            if (name, "") in values:
-                gauges[name] = values.pop((name, ""))
+        for key in _MOMENTARY:
+            if key in values:
+                gauges[key[0]] = values.pop(key)
         return Page(values=values, gauges=gauges, engine=engine, legacy=legacy)
 
 
@@ -143,7 +143,7 @@ CANONICAL = dict(_canonical())
 """The product's name for a wire name, and how new the wire name is (0 is the newest)."""
 
 _RENAMED = frozenset(name for name, rank in CANONICAL.values() if rank > 0)
-_MOMENTARY = frozenset[str]({*Gauge, LEGACY_RATE})
+_MOMENTARY: tuple[Key, ...] = tuple((name, "") for name in (*Gauge, LEGACY_RATE))
 
 
 def _any_of(names: Iterable[str]) -> bytes:

@@ -6,6 +6,7 @@ read, not before. What the numbers are is kept once for all samples and replicas
 """
 
 import math
+import operator
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,11 +46,6 @@ class Layout:
     def places(self) -> dict[Key, int]:
         """Position of each number."""
         return {key: place for place, key in enumerate(self.keys)}
-
-    @cached_property
-    def lacking(self) -> tuple[float, ...]:
-        """What stands for a number that a page has not, by position."""
-        return tuple(0.0 if key in self.gauges else math.nan for key in self.keys)
 
     @cached_property
     def gauge_places(self) -> dict[str, int]:
@@ -100,23 +96,43 @@ class Layout:
     def _parts(self, name: str) -> list[Part]:
         return [part for each, part in self.keys if each == name]
 
-    def extended(self, page: Page) -> "Layout":
-        """Itself, or one with the page's new numbers at its end."""
-        places, gauges = self.places, self.gauge_places
-        if page.values.keys() <= places.keys() and page.gauges.keys() <= gauges.keys():
-            return self
-        values = sorted((k for k in page.values if k not in places), key=_order)
-        more = sorted(
-            (name, "") for name in page.gauges if name not in gauges and name != LEGACY_RATE
-        )
-        if not values and not more:
-            return self
-        return _interned(self, tuple(values), tuple(more))
+    def read(self, page: Page) -> tuple["Layout", "array[float]"]:
+        """Itself, or one with the page's new numbers at its end, and the numbers by position.
+
+        NaN stands for a number that the page lacks, 0 where the integral of a gauge goes.
+        """
+        layout, order = _fitted(self, tuple(page.values), tuple(page.gauges))
+        numbers = (*page.values.values(), 0.0, math.nan)
+        return layout, array("d", map(numbers.__getitem__, order))
+
+
+@lru_cache(maxsize=4096)
+def _fitted(
+    base: Layout, values: tuple[Key, ...], gauges: tuple[str, ...]
+) -> tuple[Layout, tuple[int, ...]]:
+    """The layout that has these numbers too, and where each of its numbers stands in a page.
+
+    Thousands of pods show the same numbers in the same order: to look each up anew would cost more
+    than all that is done with it.
+    """
+    known = base.gauge_places.keys() | {LEGACY_RATE}
+    layout = _interned(
+        base,
+        tuple(sorted((key for key in values if key not in base.places), key=_order)),
+        tuple(sorted((name, "") for name in gauges if name not in known)),
+    )
+    shown = {key: place for place, key in enumerate(values)}
+    zero, nan = len(values), len(values) + 1
+    return layout, tuple(
+        shown.get(key, zero if key in layout.gauges else nan) for key in layout.keys
+    )
 
 
 @lru_cache(maxsize=4096)
 def _interned(base: Layout, values: tuple[Key, ...], gauges: tuple[Key, ...]) -> Layout:
     """One layout for all replicas that show the same numbers in the same order of appearance."""
+    if not values and not gauges:
+        return base
     return Layout(base.keys + values + gauges, base.gauges | frozenset(gauges))
 
 
@@ -177,7 +193,7 @@ class Growth:
         cls, layout: Layout, first: "array[float]", last: "array[float]", *, span_s: float
     ) -> "Growth":
         """What happened between two totals; what lies beyond the end of the first stood at 0."""
-        grown = [now - then for now, then in zip(last, first, strict=False)]
+        grown = list(map(operator.sub, last, first))
         if len(last) > len(first):
             grown += last[len(first) :]
         return cls(layout, grown, span_s)

@@ -8,7 +8,7 @@ the same bucket have not been told apart.
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, islice, pairwise
 
 Buckets = tuple[tuple[float, float], ...]
 
@@ -32,14 +32,11 @@ def merge(histograms: Iterable[Buckets]) -> Buckets:
     tables = [dict(buckets) for buckets in histograms if buckets]
     if not tables:
         return ()
-    common = set(tables[0]).intersection(*tables[1:])
-    merged: list[tuple[float, float]] = []
-    highest = 0.0
-    for bound in sorted(common):
-        # A damaged page may have less in a bucket than in the one before it.
-        highest = max(highest, math.fsum(table[bound] for table in tables))
-        merged.append((bound, highest))
-    return tuple(merged)
+    bounds = sorted(set(tables[0]).intersection(*tables[1:]))
+    columns = zip(*(map(table.__getitem__, bounds) for table in tables), strict=True)
+    # A damaged page may have less in a bucket than in the one before it.
+    rising = islice(accumulate(map(math.fsum, columns), max, initial=0.0), 1, None)
+    return tuple(zip(bounds, rising, strict=True))
 
 
 def quantile(buckets: Buckets, q: float) -> Quantile | None:

@@ -29,7 +29,6 @@ from specpilot.telemetry.looks import (
     Bad,
     grew,
     named,
-    raw_of,
     restarted,
     served,
 )
@@ -132,8 +131,7 @@ class History:
             # A page of nothing (an error page, statistics switched off) says nothing of counters.
             self._append(replace(self.samples[-1], at=at, number=self._added + 1, engine=False))
             return
-        layout = self._layout = self._layout.extended(page)
-        raw = raw_of(layout, page)
+        self._layout, raw = self._layout.read(page)
         if self._newest is None or not self.samples:
             totals, edge = self._begin(at, page, raw)
         else:
@@ -164,9 +162,12 @@ class History:
         layout, edge, before = self._layout, self._newest, self.samples[-1]
         assert edge is not None
         missing = len(raw) - len(before.totals)
-        old = before.totals + array("d", bytes(8 * missing))
-        past = edge.raw + ABSENT * (len(raw) - len(edge.raw))
+        old, past = before.totals, edge.raw
         offsets, gauges = edge.offsets, edge.gauges
+        if missing:
+            old = old + array("d", bytes(8 * missing))
+        if len(past) < len(raw):
+            past = past + ABSENT * (len(raw) - len(past))
         if restarted(layout, past, raw):
             offsets, past, gauges = old, ABSENT * len(raw), {}
         else:
@@ -229,8 +230,8 @@ class History:
         if edge is None or not self.samples or at >= self.samples[0].at:
             return
         first = self.samples[0]
-        layout = self._layout = self._layout.extended(page)
-        raws = raw_of(layout, page)
+        layout, raws = self._layout.read(page)
+        self._layout = layout
         after = edge.raw + ABSENT * (len(raws) - len(edge.raw))
         anew, busy = restarted(layout, raws, after), served(layout, raws)
         totals = array("d", bytes(8 * len(layout.keys)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import le
 
 from specpilot.domain.readings import UnknownReason
-from specpilot.telemetry.exposition import PROCESS_START, Key, Page
+from specpilot.telemetry.exposition import PROCESS_START, Key
 from specpilot.telemetry.growth import Layout
 from specpilot.telemetry.names import LARGEST
 from specpilot.telemetry.windows import Fault
@@ -61,11 +61,6 @@ MUTE = Fault(
     words="answers /metrics, but with no vllm: series; the engine was started with "
     "--disable-log-stats: remove the flag",
 )
-
-
-def raw_of(layout: Layout, page: Page) -> "array[float]":
-    """The page's numbers by position, NaN for those it lacks, 0 where a gauge's integral stands."""
-    return array("d", map(page.values.get, layout.keys, layout.lacking))
 
 
 def grew(before: "array[float]", after: "array[float]") -> bool:

@@ -24,8 +24,9 @@ from specpilot.telemetry.connection import Connection, PrometheusServer
 from specpilot.telemetry.derive import derive
 from specpilot.telemetry.exposition import PROCESS_START, Page
 from specpilot.telemetry.names import POSITIONS, Counter
-from specpilot.telemetry.promdecode import Grid, Pods, Where
+from specpilot.telemetry.promdecode import Pods, Where
 from specpilot.telemetry.promql import Labels, Scope
+from specpilot.telemetry.promwire import Grid
 from specpilot.telemetry.rings import Rings, identity
 from specpilot.telemetry.slices import MOST_POINTS, TARGET_BYTES, Slices
 

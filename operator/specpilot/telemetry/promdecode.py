@@ -1,31 +1,25 @@
 """Prometheus' answers to the queries of `promql`, as looks at replicas.
 
-Decoding is the main cost of a round with thousands of pods, so the elements are read by msgspec
-into typed structures without the labels nobody needs.
+They come as decoded by `promwire`, half a million numbers a round with thousands of pods.
 """
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from specpilot.domain.readings import UnknownReason
 from specpilot.telemetry.exposition import Key, Page, Part, Slot, Tally, add_calls, slot
-from specpilot.telemetry.names import LEGACY_SPECULATION, PREFIX, PREFIXES, Counter
+from specpilot.telemetry.names import HTTP, LEGACY_SPECULATION, PREFIX, PREFIXES, Counter
 from specpilot.telemetry.promql import Labels, State, wire_of
+from specpilot.telemetry.promwire import elements, slim
 from specpilot.telemetry.windows import Fault
 
 Where = tuple[str, str]
 """Namespace and name of a pod."""
 
 _LEGACY = frozenset(LEGACY_SPECULATION)
-
-
-class Answer(Exception):  # noqa: N818 - raised for an answer that is none
-    """Not the answer to a query; the text says what is wrong with it."""
 
 
 @dataclass(slots=True)
@@ -109,7 +103,7 @@ class Pods(dict[Where, Pod]):
         Raises:
             Answer: It is none.
         """
-        return self.take_values(_decoded(body, _slim(labels.namespace, labels.pod)))
+        return self.take_values(slim(body, labels))
 
     def take_values(self, elements: Iterable[Any]) -> set[Where]:
         """Add decoded elements of `values` or `buckets`; return the pods they are about."""
@@ -118,7 +112,8 @@ class Pods(dict[Where, Pod]):
         found: dict[str, dict[str, tuple[Pod, dict[Key, float]]]] = {}
         namespace = name = bound = at = ""
         inside = found.setdefault(namespace, {})
-        slot, legacy = _slot(name, bound, at)
+        place = _place(name, bound, at)
+        plain = place.plain
         for element in elements:
             metric = element.metric
             if metric.namespace != namespace:
@@ -130,23 +125,16 @@ class Pods(dict[Where, Pod]):
                 entry = inside[metric.pod] = (pod, pod.tally.once)
             if metric.name != name or metric.le != bound or metric.position != at:
                 name, bound, at = metric.name, metric.le, metric.position
-                slot, legacy = _slot(name, bound, at)
-            try:
-                value = float(element.value.number)
-            except ValueError:
-                value = math.nan
-            if metric.status:
-                add_calls(entry[0].tally, metric.status, value)
-                continue
-            if legacy:
+                place = _place(name, bound, at)
+                plain = place.plain
+            if plain is not None and plain not in entry[1]:
+                entry[1][plain] = element.value.number
+            elif metric.status:
+                add_calls(entry[0].tally, metric.status, element.value.number)
+            elif place.legacy:
                 entry[0].legacy = True
-            elif slot is not None:
-                key, rank = slot
-                once = entry[1]
-                if rank is None and key not in once:
-                    once[key] = value
-                else:
-                    entry[0].tally.add(slot, value)
+            elif place.slot is not None:
+                entry[0].tally.add(place.slot, element.value.number)
         return {(namespace, pod) for namespace, inside in found.items() for pod in inside}
 
     def absorb_gauges(self, body: bytes, labels: Labels) -> None:
@@ -155,13 +143,13 @@ class Pods(dict[Where, Pod]):
         Raises:
             Answer: It is none.
         """
-        self.take_gauges(_decoded(body, _slim(labels.namespace, labels.pod)))
+        self.take_gauges(slim(body, labels))
 
     def take_gauges(self, elements: Iterable[Any]) -> None:
         """Add decoded elements of `gauges`."""
         for element in elements:
             metric = element.metric
-            self[metric.namespace, metric.pod].means[metric.series] = _number(element.value.number)
+            self[metric.namespace, metric.pod].means[metric.series] = element.value.number
 
     def absorb_state(self, body: bytes, labels: Labels) -> None:
         """Add the answer to `state`.
@@ -174,22 +162,35 @@ class Pods(dict[Where, Pod]):
     def take_state(self, elements: Iterable[Any], labels: Labels) -> None:
         """Add decoded elements of `state`."""
         for element in elements:
-            metric = dict(element.metric)
-            where = (metric.pop(labels.namespace, ""), metric.pop(labels.pod, ""))
-            series, value = metric.pop("series", ""), _number(element.value.number)
+            metric, value = element.metric, element.value.number
             if not math.isfinite(value):
                 continue  # no time, and no answer to whether a scrape succeeds
-            pod = self[where]
+            pod = self[metric.get(labels.namespace, ""), metric.get(labels.pod, "")]
+            series = metric.get("series", "")
             if series == State.LIVE:
-                pod.seen[frozenset(metric.items())] = value
+                told = {labels.namespace, labels.pod, "series"}
+                pod.seen[frozenset(m for m in metric.items() if m[0] not in told)] = value
             elif series == State.INFO:
                 pod.info = value
             elif series == State.UP:
                 pod.up = value >= 1
 
 
-@lru_cache(maxsize=4096)
-def _place(name: str, bound: str, position: str) -> tuple[str | None, Part]:
+class _Place(NamedTuple):
+    """Where a series is counted in.
+
+    Attributes:
+        plain: Its key, where nothing needs to be known but that it is met for the first time.
+        slot: Its slot; None for one that is not wanted.
+        legacy: Whether it is one of the V0 engine's speculation.
+    """
+
+    plain: Key | None
+    slot: Slot | None
+    legacy: bool
+
+
+def _wired(name: str, bound: str, position: str) -> tuple[str | None, Part]:
     """Wire name and part of a series; no wire name for one that is not wanted."""
     for ending in ("_sum", "_count", "_bucket"):
         if name.endswith(ending) and (wire := wire_of(name.removesuffix(ending))) is not None:
@@ -200,160 +201,15 @@ def _place(name: str, bound: str, position: str) -> tuple[str | None, Part]:
 
 
 @lru_cache(maxsize=8192)
-def _slot(name: str, bound: str, position: str) -> tuple[Slot | None, bool]:
-    """Where a series is counted in, and whether it is one of the V0 engine's speculation."""
-    wire, part = _place(name, bound, position)
-    if wire is not None:
-        return slot(wire, part), False
-    bare = name.removesuffix("_total")
-    return None, any(bare == prefix + each for prefix in PREFIXES for each in _LEGACY)
-
-
-class _Point(msgspec.Struct, array_like=True, gc=False):
-    """Time and number. Not a tuple: the garbage collector would look at a million of them."""
-
-    at: float
-    number: str
-
-
-class Element(msgspec.Struct):
-    """An element of an instant vector, with all its labels.
-
-    Attributes:
-        metric: The labels, the name among them.
-        value: Time of the evaluation, seconds since the epoch, and the number as text.
-    """
-
-    metric: dict[str, str]
-    value: _Point
-
-    @property
-    def number(self) -> float:
-        """The number; NaN for what is none."""
-        return _number(self.value.number)
-
-
-def elements(body: bytes) -> Iterable[Element]:
-    """The elements of an answer to an instant query.
-
-    Raises:
-        Answer: It is none.
-    """
-    return _decoded(body, _WHOLE)
-
-
-def _decoder(element: Any) -> msgspec.json.Decoder[Any]:
-    data = msgspec.defstruct("Data", [("resultType", str), ("result", list[element])])
-    none: Any = msgspec.field(default_factory=list)
-    fields: list[Any] = [("status", str), ("data", data), ("warnings", list[str], none)]
-    return msgspec.json.Decoder(msgspec.defstruct("Response", fields))
-
-
-_WHOLE = _decoder(Element)
-
-
-def _metric(namespace: str, pod: str) -> Any:
-    """A structure of only the labels that are read."""
-    fields = {
-        "name": "__name__",
-        "namespace": namespace,
-        "pod": pod,
-        "le": "le",
-        "position": "position",
-        "status": "status",
-        "series": "series",
-    }
-    names = [(name, str, "") for name in fields]
-    return msgspec.defstruct("Metric", names, rename=fields, gc=False)
-
-
-@lru_cache(maxsize=8)
-def _slim(namespace: str, pod: str) -> msgspec.json.Decoder[Any]:
-    """Decodes elements with only the labels that are read."""
-    fields = [("metric", _metric(namespace, pod)), ("value", _Point)]
-    return _decoder(msgspec.defstruct("Element", fields, gc=False))
-
-
-@lru_cache(maxsize=8)
-def _slim_series(namespace: str, pod: str) -> msgspec.json.Decoder[Any]:
-    fields = [("metric", _metric(namespace, pod)), ("values", list[_Point])]
-    return _decoder(msgspec.defstruct("Series", fields))
-
-
-class _Series(msgspec.Struct):
-    metric: dict[str, str]
-    values: list[_Point]
-
-
-_WHOLE_SERIES = _decoder(_Series)
-
-
-class _At(msgspec.Struct, gc=False):
-    """One point of a series, in the form of an element of an instant vector."""
-
-    metric: Any
-    value: _Point
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
-    """The moments of a range query.
-
-    Attributes:
-        start_ms: The first, milliseconds since the epoch.
-        step_ms: Between two of them.
-        count: How many there are.
-    """
-
-    start_ms: int
-    step_ms: int
-    count: int
-
-    @property
-    def end_ms(self) -> int:
-        """The last moment."""
-        return self.start_ms + (self.count - 1) * self.step_ms
-
-
-def vectors(body: bytes, labels: Labels, *, grid: Grid, whole: bool = False) -> list[list[Any]]:
-    """An answer to a range query as instant vectors, one for each moment.
-
-    Args:
-        body: The answer.
-        labels: How this Prometheus names namespace and pod.
-        grid: What was asked for.
-        whole: With all labels, for `Pods.take_state`; else those that the others read.
-
-    Raises:
-        Answer: It is none, or one of other moments (a proxy may align them).
-    """
-    decoder = _WHOLE_SERIES if whole else _slim_series(labels.namespace, labels.pod)
-    found: list[list[Any]] = [[] for _ in range(grid.count)]
-    for series in _decoded(body, decoder, kind="matrix"):
-        for point in series.values:
-            place, off = divmod(round(point.at * 1000) - grid.start_ms, grid.step_ms)
-            if off or not 0 <= place < grid.count:
-                raise Answer(
-                    "answers a range query with moments that were not asked for; ask the server "
-                    "itself, or have its proxy leave start and step as they are"
-                )
-            found[place].append(_At(series.metric, point))
-    return found
-
-
-def _decoded(
-    body: bytes, decoder: msgspec.json.Decoder[Any], *, kind: str = "vector"
-) -> Iterable[Any]:
-    try:
-        response = decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Answer(f"does not answer like Prometheus ({error}); check the URL") from error
-    if response.status != "success" or response.data.resultType != kind:
-        raise Answer(f"answers with a {response.data.resultType} where a {kind} was asked for")
-    if partial := next((w for w in response.warnings if "partial" in w.lower()), None):
-        raise Answer(f"gave a partial answer, which is none: {partial[:200]}")
-    found: Iterable[Any] = response.data.result
-    return found
+def _place(name: str, bound: str, position: str) -> _Place:
+    wire, part = _wired(name, bound, position)
+    if wire is None:
+        bare = name.removesuffix("_total")
+        legacy = any(bare == prefix + each for prefix in PREFIXES for each in _LEGACY)
+        return _Place(None, None, legacy)
+    found = slot(wire, part)
+    key, rank = found
+    return _Place(key if rank is None and key[0] not in HTTP else None, found, legacy=False)
 
 
 def _number(text: str) -> float:

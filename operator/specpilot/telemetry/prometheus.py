@@ -30,8 +30,9 @@ from specpilot.telemetry.connection import (
     PrometheusServer,
 )
 from specpilot.telemetry.looks import FRESH
-from specpilot.telemetry.promdecode import NOT_SCRAPED, Answer, Pod, Pods, Where
+from specpilot.telemetry.promdecode import NOT_SCRAPED, Pod, Pods, Where
 from specpilot.telemetry.promql import Labels, Scope
+from specpilot.telemetry.promwire import Answer
 from specpilot.telemetry.rings import Rings
 from specpilot.telemetry.windows import Arm, Fault
 

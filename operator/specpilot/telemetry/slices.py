@@ -15,8 +15,9 @@ from typing import Any
 from specpilot.telemetry import promql
 from specpilot.telemetry.behind import Series
 from specpilot.telemetry.connection import Connection, FaultKind, PrometheusError
-from specpilot.telemetry.promdecode import Answer, Grid, Pods, vectors
+from specpilot.telemetry.promdecode import Pods
 from specpilot.telemetry.promql import Labels, Scope
+from specpilot.telemetry.promwire import Answer, Grid, vectors
 
 MOST_POINTS = 11_000
 """Points of a series that Prometheus gives in one answer."""

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from specpilot.domain.readings import UnknownReason
 from specpilot.telemetry.names import LEGACY_RATE, POSITIONS, Counter, Family, Gauge
-from specpilot.telemetry.promdecode import Answer, Pod, Pods
+from specpilot.telemetry.promdecode import Pod, Pods
 from specpilot.telemetry.promql import Labels, State
+from specpilot.telemetry.promwire import Answer
 
 LABELS = Labels()
 WHERE = ("serving", "a")

@@ -24,8 +24,8 @@ from specpilot.telemetry.gpu.combine import PodDevices, unseen
 from specpilot.telemetry.gpu.query import absorb, query, times
 from specpilot.telemetry.gpu.rings import KEEP_S, STALE_FLOOR_S, DeviceRings
 from specpilot.telemetry.gpu.samples import Owner
-from specpilot.telemetry.promdecode import Answer
 from specpilot.telemetry.promql import Labels
+from specpilot.telemetry.promwire import Answer
 from specpilot.telemetry.rings import identity
 from specpilot.telemetry.windows import Arm, Fault
 

@@ -14,8 +14,8 @@ from specpilot.telemetry.gpu.catalogue import OWN_CONTAINER, OWN_POD, PLAIN, Exp
 from specpilot.telemetry.gpu.combine import PodDevices, by_pod
 from specpilot.telemetry.gpu.samples import Line, Owner, target_of, understood
 from specpilot.telemetry.gpu.vendors import EXPORTERS
-from specpilot.telemetry.promdecode import Element, elements
 from specpilot.telemetry.promql import Labels, quoted
+from specpilot.telemetry.promwire import Element, elements
 
 _NO_LABELS = Labels()
 
@@ -49,8 +49,8 @@ def absorb(numbers: bytes, moments: bytes | None = None) -> Mapping[Owner, PodDe
     """
     dated: dict[str, float] = {}
     for moment in elements(moments) if moments is not None else ():
-        where = target_of(moment.metric)
-        dated[where] = min(moment.number, dated.get(where, moment.number))
+        where, at = target_of(moment.metric), moment.value.number
+        dated[where] = min(at, dated.get(where, at))
     return by_pod(understood(map(_line, elements(numbers))), times=dated)
 
 
@@ -80,4 +80,4 @@ def _names(exporter: Exporter) -> str:
 
 
 def _line(element: Element) -> Line:
-    return element.metric.get("__name__", ""), element.metric, element.number
+    return element.metric.get("__name__", ""), element.metric, element.value.number

@@ -9,8 +9,8 @@ import pytest
 
 from specpilot.domain.readings import UnknownReason
 from specpilot.telemetry.gpu.query import absorb, query, times
-from specpilot.telemetry.promdecode import Answer
 from specpilot.telemetry.promql import Labels
+from specpilot.telemetry.promwire import Answer
 from tests.unit.telemetry.gpu.examples import CHAT, MEMORY, MIB, answer, series
 
 
