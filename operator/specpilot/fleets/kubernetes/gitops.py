@@ -8,6 +8,7 @@ How the tools behave is taken from their documentation and issue trackers; none 
 """
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -38,6 +39,9 @@ MANAGERS: Mapping[str, str] = {
     "helm": "Helm",
 }
 """Field managers of the tools."""
+
+_REMEMBERED = lru_cache(maxsize=8192)
+"""Writing YAML takes most of a millisecond, and each tick asks about every workload."""
 
 
 def keeper(workload: Mapping[str, Any], *, field_manager: str) -> Keeper | None:
@@ -92,17 +96,20 @@ def keeper(workload: Mapping[str, Any], *, field_manager: str) -> Keeper | None:
     return None
 
 
-def _pointers(kind: str, found: Mapping[str, Any]) -> list[str]:
+def _pointers(kind: str, found: Mapping[str, Any]) -> tuple[str, ...]:
     """Our fields of an object as JSON pointers, which write `/` in a key as `~1`."""
     workload = WORKLOADS[kind]
     keys = [annotation_path(path, key) for path in workload.templates for key in ANNOTATIONS]
     if isinstance(channel := workload.owner_channel, PatchChannel):
         keys = list(channel.fields(workload, dict(found)))
     # Never the empty pointer: that would be the whole object.
-    return [pointer(path) for path in (*keys, workload.hold_field) if path]
+    return tuple(pointer(path) for path in (*keys, workload.hold_field) if path)
 
 
-def _argo(kind: str, namespace: str, name: str, *, pointers: list[str], field_manager: str) -> str:
+@_REMEMBERED
+def _argo(
+    kind: str, namespace: str, name: str, *, pointers: tuple[str, ...], field_manager: str
+) -> str:
     return _yaml(
         {
             "spec": {
@@ -113,7 +120,7 @@ def _argo(kind: str, namespace: str, name: str, *, pointers: list[str], field_ma
                         "namespace": namespace,
                         "name": name,
                         "managedFieldsManagers": [field_manager],
-                        "jsonPointers": pointers,
+                        "jsonPointers": list(pointers),
                     }
                 ],
                 "syncPolicy": {"syncOptions": ["RespectIgnoreDifferences=true"]},
@@ -122,8 +129,9 @@ def _argo(kind: str, namespace: str, name: str, *, pointers: list[str], field_ma
     )
 
 
-def _flux_helm(kind: str, name: str, *, pointers: list[str]) -> str:
-    ignore = {"paths": pointers, "target": {"kind": kind, "name": name}}
+@_REMEMBERED
+def _flux_helm(kind: str, name: str, *, pointers: tuple[str, ...]) -> str:
+    ignore = {"paths": list(pointers), "target": {"kind": kind, "name": name}}
     return _yaml({"spec": {"driftDetection": {"mode": "enabled", "ignore": [ignore]}}})
 
 
