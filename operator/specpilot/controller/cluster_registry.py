@@ -7,7 +7,7 @@ from typing import Any
 
 from specpilot.controller.publisher import Publisher
 from specpilot.controller.registry import Condition, PolicyStatus
-from specpilot.controller.status_object import condition_object, status_object
+from specpilot.controller.status_object import condition_object, status_object, words_object
 from specpilot.controller.writing import Worth, without_numbers
 from specpilot.domain.audit import AuditDraft
 from specpilot.domain.changes import FlagChange
@@ -114,10 +114,11 @@ class ClusterRegistry:
         if obj is None or obj["metadata"]["uid"] != ref.uid:
             return
         now, there = self._clock.now(), obj.get("status") or {}
-        wanted = status_object(status, previous=there, now=now)
+        words = words_object(status, previous=there, now=now)
         crowd = len(self._watches.store(POLICIES))
-        if not self._worth.writing(ref.uid, wanted, there=there, crowd=crowd, now=now):
+        if not self._worth.writing(ref.uid, words, there=there, crowd=crowd, now=now):
             return
+        wanted = status_object(status, previous=there, now=now)
 
         def write() -> None:
             try:

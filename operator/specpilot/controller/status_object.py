@@ -17,6 +17,16 @@ def status_object(
     status: PolicyStatus, *, previous: Mapping[str, Any], now: datetime
 ) -> dict[str, Any]:
     """Return the status; a condition keeps its transition time while its status does not change."""
+    found = words_object(status, previous=previous, now=now)
+    if status.readings:
+        found["readings"] = [_reading(r) for r in status.readings]
+    return found
+
+
+def words_object(
+    status: PolicyStatus, *, previous: Mapping[str, Any], now: datetime
+) -> dict[str, Any]:
+    """Return the status without its readings, which are most of the work and seldom written."""
     old = {c["type"]: c for c in previous.get("conditions") or []}
     found: dict[str, Any] = {
         "observedGeneration": status.generation,
@@ -31,7 +41,6 @@ def status_object(
         "ruleSetVersion": status.rule_version,
         "message": _summary(status.conditions),
         "replicas": [asdict(count) for count in status.replicas],
-        "readings": [_reading(r) for r in status.readings],
         "conditions": [
             condition_object(c, old.get(c.type), generation=status.generation, now=now)
             for c in status.conditions

@@ -88,7 +88,7 @@ class Worth:
 
         Args:
             uid: Of the policy.
-            wanted: What there is to say.
+            wanted: What there is to say; readings may be left out.
             there: The status that is there.
             crowd: How many policies there are.
             now: The time.
