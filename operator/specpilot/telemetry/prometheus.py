@@ -9,8 +9,10 @@ After a start the rings are empty. So that nobody waits for a window to fill, ea
 at one moment of the past that a question reached back to.
 """
 
+import functools
 import logging
 import math
+import operator
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -131,11 +133,7 @@ class PrometheusTelemetry(Background):
         """Answer from what was seen; later rounds fetch what these questions need."""
         if not asks:
             return {}
-        needed = (
-            behind(frozenset())
-            if any(not ask.signals for ask in asks)
-            else behind(frozenset[str]().union(*{ask.signals for ask in asks}))
-        )
+        needed = functools.reduce(operator.or_, map(behind, {ask.signals for ask in asks}))
         with self._asked:
             if not self._starts:
                 self._wake.set()  # what came before is not known yet
