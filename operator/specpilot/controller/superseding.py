@@ -34,10 +34,9 @@ def no_longer(
     why = ""
     if winner is not None:
         asked = asked_for(winner.setting, policy=policy, memory=memory, active=active)
-        if asked is None or asked.name != change.wanted.setting:
-            name = asked.name if asked is not None else winner.setting
-            if name != change.wanted.setting:
-                why = f"the rules now ask for {name}: {winner.why}"
+        name = asked.name if asked is not None else winner.setting
+        if name != change.wanted.setting:
+            why = f"the rules now ask for {name}: {winner.why}"
     elif change.kind is ChangeKind.RULE and _false_now(change, evaluation):
         why = f"rule {change.rule.rule} does not hold any more"
     proposed = policy.settings.get(change.wanted.setting)
