@@ -23,55 +23,33 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ratio:
-    """Canary over control for one signal.
+class Estimate:
+    """The canary compared with the control arm for one signal.
 
     Attributes:
         signal: The signal.
+        arms: `canary/control` for a ratio; `canary-control` for a difference in the signal's unit,
+            of what is often 0 and has no ratio.
         slices: Paired slices behind it.
-        mean: Geometric mean of the ratios; NaN without slices.
+        mean: Mean of the differences, geometric mean of the ratios; NaN without slices.
         low: Lower bound, one-sided, by the error of this look.
         high: Upper bound, likewise.
     """
 
     signal: str
+    arms: str
     slices: int
     mean: float
     low: float
     high: float
 
     def __str__(self) -> str:
-        return _words(f"{self.signal} canary/control", self.slices, self.mean, self.low, self.high)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rise:
-    """Canary minus control for one signal, in its unit; for what is often 0 and has no ratio.
-
-    Attributes:
-        signal: The signal.
-        slices: Paired slices behind it.
-        mean: Mean of the differences; NaN without slices.
-        low: Lower bound, one-sided, by the error of this look.
-        high: Upper bound, likewise.
-    """
-
-    signal: str
-    slices: int
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return _words(f"{self.signal} canary-control", self.slices, self.mean, self.low, self.high)
-
-
-def _words(what: str, slices: int, mean: float, low: float, high: float) -> str:
-    if not slices:
-        return f"{what.split(' ', 1)[0]}: no slice has both arms"
-    if slices < MIN_SLICES:
-        return f"{what} {mean:.3f} (in {slices} slices, too few to tell)"
-    return f"{what} {mean:.3f} ({low:.3f} to {high:.3f}, {slices} slices)"
+        if not self.slices:
+            return f"{self.signal}: no slice has both arms"
+        words = f"{self.signal} {self.arms} {self.mean:.3f}"
+        if self.slices < MIN_SLICES:
+            return f"{words} (in {self.slices} slices, too few to tell)"
+        return f"{words} ({self.low:.3f} to {self.high:.3f}, {self.slices} slices)"
 
 
 def paired(slices: Iterable[Slice], signal: str) -> list[tuple[float, float]]:
@@ -83,12 +61,13 @@ def paired(slices: Iterable[Slice], signal: str) -> list[tuple[float, float]]:
     ]
 
 
-def ratio(slices: Iterable[Slice], signal: str, looks: Looks) -> Ratio:
+def ratio(slices: Iterable[Slice], signal: str, looks: Looks) -> Estimate:
     """Estimate canary over control; a slice in which either arm is unknown or 0 does not count."""
     logs = [math.log(a / b) for a, b in paired(slices, signal) if a > 0 and b > 0]
     found = interval(logs, level=looks.level(len(logs)))
-    return Ratio(
+    return Estimate(
         signal=signal,
+        arms="canary/control",
         slices=len(logs),
         mean=math.exp(found.mean),
         low=math.exp(found.low),
@@ -96,11 +75,18 @@ def ratio(slices: Iterable[Slice], signal: str, looks: Looks) -> Ratio:
     )
 
 
-def rise(slices: Iterable[Slice], signal: str, looks: Looks) -> Rise:
+def rise(slices: Iterable[Slice], signal: str, looks: Looks) -> Estimate:
     """Estimate canary minus control."""
     gaps = [a - b for a, b in paired(slices, signal)]
     found = interval(gaps, level=looks.level(len(gaps)))
-    return Rise(signal=signal, slices=len(gaps), mean=found.mean, low=found.low, high=found.high)
+    return Estimate(
+        signal=signal,
+        arms="canary-control",
+        slices=len(gaps),
+        mean=found.mean,
+        low=found.low,
+        high=found.high,
+    )
 
 
 def level_of(slices: Iterable[Slice], signal: str, looks: Looks) -> tuple[int, Interval]:
@@ -114,7 +100,7 @@ def _exp(value: float) -> float:
     return math.exp(value) if value < 700 else math.inf  # noqa: PLR2004 - the largest float
 
 
-def exceeds(estimate: Ratio | Rise, bound: float) -> Outcome:
+def exceeds(estimate: Estimate, bound: float) -> Outcome:
     """Whether the estimate is above a bound: Yes and No only when it is wholly on one side."""
     if estimate.slices < MIN_SLICES:
         return Outcome.UNCLEAR

@@ -5,7 +5,7 @@ within the bound. In between lies what noise can do: neither, and more slices ar
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -19,10 +19,10 @@ from specpilot.domain.changes import (
     Transition,
 )
 from specpilot.domain.comparison import (
+    Estimate,
     Outcome,
     exceeds,
     level_of,
-    paired,
     ratio,
     requests,
     rise,
@@ -104,18 +104,22 @@ def broken_guardrail(guardrails: Sequence[Guardrail], trial: Trial) -> Transitio
 
 
 def _relative(rail: Guardrail, trial: Trial) -> Transition | None:
-    words = ""
+    for found, bound, words in _compared(rail, trial):
+        if exceeds(found, bound) is Outcome.YES:
+            evidence = arm_evidence(trial.slices, (rail.signal,))
+            return undo(ChangeReason.GUARDRAIL_BROKEN, words, evidence)
+    return None
+
+
+def _compared(rail: Guardrail, trial: Trial) -> Iterator[tuple[Estimate, float, str]]:
+    """Each comparison of the arms that a guardrail bounds: the estimate, its bound, the words."""
     if rail.max_increase is not None:
         found = ratio(trial.slices, rail.signal, trial.looks)
-        if exceeds(found, 1 + rail.max_increase) is Outcome.YES:
-            words = f"{found}; allowed is an increase of {rail.max_increase:.0%}"
-    if rail.max_rise is not None and not words:
-        risen = rise(trial.slices, rail.signal, trial.looks)
-        if exceeds(risen, rail.max_rise) is Outcome.YES:
-            words = f"{risen}; allowed is {rail.max_rise:g} more than the others"
-    if not words:
-        return None
-    return undo(ChangeReason.GUARDRAIL_BROKEN, words, arm_evidence(trial.slices, (rail.signal,)))
+        words = f"{found}; allowed is an increase of {rail.max_increase:.0%}"
+        yield found, 1 + rail.max_increase, words
+    if rail.max_rise is not None:
+        found = rise(trial.slices, rail.signal, trial.looks)
+        yield found, rail.max_rise, f"{found}; allowed is {rail.max_rise:g} more than the others"
 
 
 def _absolute(rail: Guardrail, trial: Trial) -> Transition | None:
@@ -125,30 +129,29 @@ def _absolute(rail: Guardrail, trial: Trial) -> Transition | None:
     """
     reading = trial.canary[rail.signal]
     seen, mean = level_of(trial.slices, rail.signal, trial.looks)
-    if reading.value is None or seen < MIN_SLICES:
+    if seen < MIN_SLICES:
         return None
-    for bound, over in ((rail.max_value, True), (rail.min_value, False)):
-        if bound is None or not _beyond(reading, bound, over=over):
-            continue
-        if (mean.low > bound) if over else (mean.high < bound):
-            sign = ">" if over else "<"
+    for sign, bound, words in _beyond(rail, reading):
+        if (mean.low > bound) if sign == ">" else (mean.high < bound):
             return undo(
                 ChangeReason.GUARDRAIL_BROKEN,
-                f"{rail.signal} {reading.value:.4g} {sign} {bound:.4g} on the canary "
-                f"({mean.low:.4g} to {mean.high:.4g} in {seen} slices)",
+                f"{words} ({mean.low:.4g} to {mean.high:.4g} in {seen} slices)",
                 [Evidence.of(reading, comparison=sign, threshold=bound, arm="canary")],
             )
     return None
 
 
-def _beyond(reading: Reading, bound: float, *, over: bool) -> bool:
-    """Whether a reading is beyond a bound, with the whole bucket of a quantile."""
-    assert reading.value is not None
-    if reading.low is None:
-        return reading.value > bound if over else reading.value < bound
-    if over:
-        return reading.low > bound
-    return reading.high is not None and reading.high < bound
+def _beyond(rail: Guardrail, reading: Reading) -> Iterator[tuple[str, float, str]]:
+    """Each bound that a reading is beyond with the whole bucket of a quantile; sign and words."""
+    value = reading.value
+    if value is None:
+        return
+    least, most = (value, value) if reading.low is None else (reading.low, reading.high)
+    for sign, bound, end in ((">", rail.max_value, least), ("<", rail.min_value, most)):
+        if bound is None or end is None:
+            continue
+        if (end > bound) if sign == ">" else (end < bound):
+            yield sign, bound, f"{rail.signal} {value:.4g} {sign} {bound:.4g} on the canary"
 
 
 def enough(change: FlagChange, policy: Policy, trial: Trial) -> tuple[bool, str]:
@@ -178,11 +181,8 @@ def _unjudged(rail: Guardrail, trial: Trial) -> list[str]:
     if rail.where_exported and reading.reason in unseen:
         return []
     missing = []
-    relative = rail.max_increase is not None or rail.max_rise is not None
-    pairs = len(paired(trial.slices, rail.signal))
-    if rail.max_increase is not None:
-        pairs = ratio(trial.slices, rail.signal, trial.looks).slices
-    if relative and pairs < MIN_SLICES:
+    pairs = min((e.slices for e, _, _ in _compared(rail, trial)), default=MIN_SLICES)
+    if pairs < MIN_SLICES:
         missing.append(f"{rail.signal}: {pairs} of {MIN_SLICES} slices have both arms")
     if rail.bounded and not reading.known:
         missing.append(f"{rail.signal} is Unknown ({reading.reason})")
@@ -195,19 +195,11 @@ def doubtful(guardrails: Sequence[Guardrail], trial: Trial) -> str:
     What looks broken is not rolled out for want of proof.
     """
     for rail in guardrails:
-        if rail.max_increase is not None:
-            found = ratio(trial.slices, rail.signal, trial.looks)
-            if found.slices and found.mean > 1 + rail.max_increase:
-                return f"{found}; allowed is an increase of {rail.max_increase:.0%}"
-        if rail.max_rise is not None:
-            risen = rise(trial.slices, rail.signal, trial.looks)
-            if risen.slices and risen.mean > rail.max_rise:
-                return f"{risen}; allowed is {rail.max_rise:g} more than the others"
-        reading = trial.canary[rail.signal]
-        for bound, over in ((rail.max_value, True), (rail.min_value, False)):
-            if bound is not None and reading.known and _beyond(reading, bound, over=over):
-                sign = ">" if over else "<"
-                return f"{rail.signal} {reading.value:.4g} {sign} {bound:.4g} on the canary"
+        for found, bound, words in _compared(rail, trial):
+            if found.slices and found.mean > bound:
+                return words
+        for _, _, words in _beyond(rail, trial.canary[rail.signal]):
+            return words
     return ""
 
 
