@@ -6,14 +6,12 @@ from typing import Any
 import pytest
 
 from specpilot.fleets.kubernetes.objects import slim_replica_set
-from specpilot.fleets.kubernetes.workloads.deployment import (
-    can_add_replica,
-    fenceposts,
-    new_replica_set,
-    progress_deadline_s,
-    rolling,
-)
-from tests.unit.fleets_kubernetes.fakes import deployment, replica_set
+from specpilot.fleets.kubernetes.request import REPLICA_SETS
+from specpilot.fleets.kubernetes.workloads.base import Family
+from specpilot.fleets.kubernetes.workloads.deployment import DeploymentWorkload, new_replica_set
+from tests.unit.fleets_kubernetes.fakes import THEN, deployment, pod, replica_set
+
+DEPLOYMENT = DeploymentWorkload()
 
 
 def strategy(surge: object, unavailable: object) -> dict[str, Any]:
@@ -39,12 +37,13 @@ def strategy(surge: object, unavailable: object) -> dict[str, Any]:
 def test_fenceposts(
     replicas: int, surge: object, unavailable: object, want: tuple[int, int], reason: str
 ) -> None:
-    found = fenceposts(deployment(replicas=replicas, strategy=strategy(surge, unavailable)))
-    assert found == want, reason
+    root = deployment(replicas=replicas, strategy=strategy(surge, unavailable))
+    assert DEPLOYMENT.fenceposts(root) == want, reason
 
 
 def test_fenceposts_default_to_a_quarter() -> None:
-    assert fenceposts(deployment(replicas=4, strategy={"type": "RollingUpdate"})) == (1, 1)
+    root = deployment(replicas=4, strategy={"type": "RollingUpdate"})
+    assert DEPLOYMENT.fenceposts(root) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -64,12 +63,14 @@ def test_fenceposts_default_to_a_quarter() -> None:
 def test_can_add_replica(
     *, replicas: int, surge: object, unavailable: object, room: bool, want: bool, reason: str
 ) -> None:
-    found = deployment(replicas=replicas, strategy=strategy(surge, unavailable))
-    assert can_add_replica(found, room=lambda: room) is want, reason
+    family = Family(root=deployment(replicas=replicas, strategy=strategy(surge, unavailable)))
+    assert DEPLOYMENT.can_add_replica(family, lambda _: room) is want, reason
 
 
 def test_recreate_never_adds_one() -> None:
-    assert not can_add_replica(deployment(strategy={"type": "Recreate"}), room=lambda: True)
+    family = Family(root=deployment(strategy={"type": "Recreate"}))
+    assert not DEPLOYMENT.can_add_replica(family, lambda _: True)
+    assert not DEPLOYMENT.must_surge(family)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_recreate_never_adds_one() -> None:
     ],
 )
 def test_progress_deadline(spec: dict[str, Any], want: float) -> None:
-    assert progress_deadline_s(deployment(**spec)) == want
+    assert DEPLOYMENT.progress_deadline_s(deployment(**spec)) == want
 
 
 @dataclass(frozen=True)
@@ -90,13 +91,19 @@ class Roll:
     status: dict[str, Any]
     said: str
     old: int = 0
-    old_pods: int = 0
+    pods: tuple[dict[str, Any], ...] = ()
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
 ROLLS = [
     Roll("at rest", {}, ""),
-    Roll("a terminating old pod does not count", {}, "", old=0, old_pods=0),
+    Roll("pods of the present template", {}, "", pods=(pod(),)),
+    Roll(
+        "a terminating old pod does not count",
+        {},
+        "",
+        pods=(pod(replica_set_uid="rs-0", metadata={"deletionTimestamp": THEN}),),
+    ),
     Roll("not seen by the controller", {}, "has not acted", metadata={"generation": 5}),
     Roll("half way", {"updatedReplicas": 1}, "1 of 3 replicas are of the latest template"),
     Roll(
@@ -104,7 +111,7 @@ ROLLS = [
         {"replicas": 4},
         "1 of an older template are still there",
     ),
-    Roll("an old pod remains", {}, "1 of an older template", old_pods=1),
+    Roll("an old pod remains", {}, "1 of an older template", pods=(pod(replica_set_uid="rs-0"),)),
     Roll("an old ReplicaSet still has pods", {}, "2 of an older template", old=2),
     Roll("scaled up", {"replicas": 2, "updatedReplicas": 2}, "2 replicas exist and 3 are wanted"),
     Roll("one is not available", {"availableReplicas": 2}, "2 of 3 are available"),
@@ -145,7 +152,8 @@ def test_rolling(case: Roll) -> None:
     sets = [replica_set(found)]
     if case.old:
         sets.append(replica_set(found, uid="rs-0", replicas=case.old, setting="old"))
-    words = rolling(found, sets, old_pods=case.old_pods)
+    family = Family(root=found, members={REPLICA_SETS: tuple(sets)}, pods=case.pods)
+    words = DEPLOYMENT.rolling(family)
     assert case.said in words
     assert bool(words) is bool(case.said)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from specpilot.domain.settings import JsonValue
-from specpilot.domain.targets import Problem
+from specpilot.domain.targets import Problem, TargetProblem
 from specpilot.fleets.kubernetes.objects import controller_of, uid_of
 from specpilot.fleets.kubernetes.request import Object, Request, Resource
 
@@ -62,6 +62,8 @@ class Workload(ABC):
         or_without_surge: What a user can do, besides making room, about a roll that starts a new
             replica before an old one stops.
         container: Name of the engine's container where no template of its own tells.
+        reports_observed: Whether its controller always writes `status.observedGeneration`; where
+            some do not, what the pods were started with has to tell.
         owner_channel: How a setting is written into a field of the object's own, where its
             templates are not the user's to write (KServe); None where they are.
     """
@@ -74,6 +76,7 @@ class Workload(ABC):
     or_without_surge: str = (
         ", or let one be unavailable (maxUnavailable: 1, maxSurge: 0) in its strategy"
     )
+    reports_observed: bool = True
     owner_channel: "Channel | None" = None
 
     # --- what it is
@@ -115,15 +118,39 @@ class Workload(ABC):
         """Its own limit for a replica to become ready, in seconds; 0 for none."""
         return 0.0
 
+    def unsuitable(self, root: Object) -> str:
+        """Why it cannot be steered as its user set it up, "" where it can.
+
+        The words follow its name (`has ...`) and end with the exact next step.
+        """
+        return ""
+
     def problem(self, root: Object) -> Problem | None:
-        """Why it cannot be steered as its user set it up, with the exact next step."""
-        return None
+        """The same as a problem that names it."""
+        words = self.unsuitable(root)
+        if not words:
+            return None
+        metadata = root["metadata"]
+        name = f"{self.resource.kind} {metadata.get('namespace', '')}/{metadata['name']}"
+        return Problem(reason=TargetProblem.UNSUITABLE_STRATEGY, message=f"{name} {words}")
 
     def how_to_release(self, root: Object) -> str:
         """What a user does to let go of a roll that they hold themselves."""
         return ""
 
     # --- where a roll stands
+
+    def observed(self, root: Object) -> bool:
+        """Whether its controller has seen the latest spec."""
+        seen = dig(root, ("status", "observedGeneration"))
+        if seen is None:
+            return not self.reports_observed
+        return int(seen) >= int(root["metadata"].get("generation") or 0)
+
+    def not_observed(self, root: Object) -> list[str]:
+        """The same as words about a roll."""
+        words = f"the {self.resource.kind} controller has not acted on the latest change yet"
+        return [] if self.observed(root) else [words]
 
     @abstractmethod
     def rolling(self, family: Family) -> str:

@@ -18,14 +18,13 @@ and tested with objects made as its operator makes them on Deployments. The Grov
 is found by the same label and was not run.
 """
 
-from specpilot.domain.targets import Problem
 from specpilot.engines import CommandLineError, without_speculation
 from specpilot.fleets.kubernetes.channels.base import View
 from specpilot.fleets.kubernetes.channels.owner import ListChannel
 from specpilot.fleets.kubernetes.request import DEPLOYMENTS, REPLICA_SETS, Object, Resource
 from specpilot.fleets.kubernetes.wiring import argv
 from specpilot.fleets.kubernetes.workloads.base import Path, dig
-from specpilot.fleets.kubernetes.workloads.owned import OwnedWorkload, unsuitable
+from specpilot.fleets.kubernetes.workloads.owned import OwnedWorkload
 
 GRAPH_DEPLOYMENTS = Resource(
     group="nvidia.com",
@@ -100,19 +99,18 @@ class DynamoWorkload(OwnedWorkload):
         """See `Workload`."""
         return (*_SERVICES, (_workers(root) or [""])[0], "replicas")
 
-    def problem(self, root: Object) -> Problem | None:
+    def unsuitable(self, root: Object) -> str:
         """See `Workload`."""
         found = _workers(root)
-        message = ""
         if len(found) > 1:
-            message = (
+            return (
                 f"has several vLLM workers ({', '.join(found)}); with KV transfer between prefill "
                 f"and decode a setting has to be the same on both at every moment, which no roll "
                 f"can do"
             )
-        elif found and int(dig(root, (*_SERVICES, found[0], "multinode", "nodeCount")) or 1) > 1:
-            message = f"has a worker {found[0]} over several nodes, which is not supported"
-        return unsuitable(root, self.resource.kind, message)
+        if found and int(dig(root, (*_SERVICES, found[0], "multinode", "nodeCount")) or 1) > 1:
+            return f"has a worker {found[0]} over several nodes, which is not supported"
+        return ""
 
     def is_engine(self, root: Object, member: Object) -> bool:
         """See `OwnedWorkload`."""

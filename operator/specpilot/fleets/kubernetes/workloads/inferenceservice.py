@@ -19,14 +19,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specpilot.domain.settings import JsonValue
-from specpilot.domain.targets import Problem
 from specpilot.engines import CommandLineError, without_speculation
 from specpilot.fleets.kubernetes.channels.base import View
 from specpilot.fleets.kubernetes.channels.owner import ListChannel
 from specpilot.fleets.kubernetes.request import DEPLOYMENTS, REPLICA_SETS, Object, Resource
 from specpilot.fleets.kubernetes.wiring import argv
 from specpilot.fleets.kubernetes.workloads.base import Family, HasRoom, Look, Path, dig
-from specpilot.fleets.kubernetes.workloads.owned import OwnedWorkload, unsuitable
+from specpilot.fleets.kubernetes.workloads.owned import OwnedWorkload
 
 INFERENCE_SERVICES = Resource(
     group="serving.kserve.io",
@@ -118,17 +117,16 @@ class InferenceServiceWorkload(OwnedWorkload):
         """See `OwnedWorkload`: transformers and explainers have Deployments of their own."""
         return str(member["metadata"]["name"]).startswith(f"{root['metadata']['name']}-predictor")
 
-    def problem(self, root: Object) -> Problem | None:
+    def unsuitable(self, root: Object) -> str:
         """See `Workload`."""
-        message = ""
         if dig(root, (*_PREDICTOR, "workerSpec")) is not None:
-            message = (
+            return (
                 "spans several nodes (spec.predictor.workerSpec), and head and workers would have "
                 "to change together, which is not supported; set speculation in its args yourself"
             )
-        elif _mode(root) == "ModelMesh":
-            message = "is served by ModelMesh, where its arguments are not the pods'"
-        return unsuitable(root, self.resource.kind, message)
+        if _mode(root) == "ModelMesh":
+            return "is served by ModelMesh, where its arguments are not the pods'"
+        return ""
 
     def unheld(self, root: Object) -> str:
         """See `Workload`."""

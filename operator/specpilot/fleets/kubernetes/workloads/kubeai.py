@@ -15,11 +15,10 @@ What is easy to get wrong:
 Written from the controller's source, and tested with pods made as it makes them.
 """
 
-from specpilot.domain.targets import Problem
 from specpilot.fleets.kubernetes.channels.owner import ListChannel
 from specpilot.fleets.kubernetes.request import Object, Resource
 from specpilot.fleets.kubernetes.workloads.base import Family, HasRoom, Path, dig
-from specpilot.fleets.kubernetes.workloads.owned import OwnedWorkload, unsuitable
+from specpilot.fleets.kubernetes.workloads.owned import OwnedWorkload
 
 MODELS = Resource(group="kubeai.org", version="v1", plural="models", kind="Model")
 
@@ -47,11 +46,10 @@ class ModelWorkload(OwnedWorkload):
     container = "server"
     owner_channel = ModelArguments()
 
-    def problem(self, root: Object) -> Problem | None:
+    def unsuitable(self, root: Object) -> str:
         """See `Workload`."""
         engine = dig(root, ("spec", "engine"))
-        message = "" if engine == "VLLM" else f"has spec.engine {engine}; only VLLM can be steered"
-        return unsuitable(root, self.resource.kind, message)
+        return "" if engine == "VLLM" else f"has spec.engine {engine}; only VLLM can be steered"
 
     def can_add_replica(self, family: Family, has_room: HasRoom) -> bool:
         """See `Workload`: by default it starts one more before any stops."""

@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specpilot.domain.settings import JsonValue
-from specpilot.domain.targets import Problem
 from specpilot.engines import CommandLineError, arguments, without_speculation
 from specpilot.fleets.kubernetes.channels import quoted
 from specpilot.fleets.kubernetes.channels.base import View
@@ -33,7 +32,7 @@ from specpilot.fleets.kubernetes.channels.owner import (
 from specpilot.fleets.kubernetes.request import Object, Resource
 from specpilot.fleets.kubernetes.wiring import argv, literal_env
 from specpilot.fleets.kubernetes.workloads.base import Family, Path, dig
-from specpilot.fleets.kubernetes.workloads.owned import OwnedWorkload, unsuitable
+from specpilot.fleets.kubernetes.workloads.owned import OwnedWorkload
 
 LLM_INFERENCE_SERVICES = Resource(
     group="serving.kserve.io",
@@ -216,11 +215,10 @@ class LLMInferenceServiceWorkload(OwnedWorkload):
     or_without_surge = "; its strategy cannot be set"
     owner_channel = MainContainer()
 
-    def problem(self, root: Object) -> Problem | None:
+    def unsuitable(self, root: Object) -> str:
         """See `Workload`."""
         spec = root.get("spec") or {}
-        message = next((words for key, words in _REFUSED.items() if spec.get(key)), "")
-        return unsuitable(root, self.resource.kind, message)
+        return next((words for key, words in _REFUSED.items() if spec.get(key)), "")
 
     def is_engine(self, root: Object, member: Object) -> bool:
         """See `OwnedWorkload`: its scheduler has a Deployment with a container main too."""

@@ -12,7 +12,6 @@ strategy of the Deployment below; so with several replicas that needs the user's
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specpilot.domain.targets import Problem, TargetProblem
 from specpilot.fleets.kubernetes.objects import condition_of, uid_of
 from specpilot.fleets.kubernetes.request import DEPLOYMENTS, PODS, REPLICA_SETS, Object, Resource
 from specpilot.fleets.kubernetes.workloads.base import (
@@ -21,7 +20,6 @@ from specpilot.fleets.kubernetes.workloads.base import (
     Path,
     Workload,
     descendants,
-    dig,
 )
 from specpilot.fleets.kubernetes.workloads.deployment import DeploymentWorkload
 
@@ -39,6 +37,7 @@ class OwnedWorkload(Workload):
     between: tuple[Resource, ...] = (DEPLOYMENTS, REPLICA_SETS)
     templates: tuple[Path, ...] = ()
     heads: tuple[Resource, ...] = (DEPLOYMENTS,)
+    reports_observed = False
 
     def is_engine(self, root: Object, member: Object) -> bool:
         """Whether the pods of a member of `heads` run the engine."""
@@ -71,27 +70,16 @@ class OwnedWorkload(Workload):
         """The pods that run the engine."""
         if not self.heads:
             return family.pods
-        below = [o for objs in family.members.values() for o in objs]
-        uids = {
-            uid_of(obj)
-            for engine in self.engines(family)
-            for obj in descendants(uid_of(engine), [*below, *family.pods])
-        }
+        uids = set[str]().union(*(_below(engine, family) for engine in self.engines(family)))
         return tuple(pod for pod in family.pods if uid_of(pod) in uids)
 
     def rolling(self, family: Family) -> str:
         """See `Workload`."""
-        root = family.root
-        words = []
-        seen = dig(root, ("status", "observedGeneration"))
-        if seen is not None and int(seen) < int(root["metadata"].get("generation") or 0):
-            words.append(
-                f"the {self.resource.kind}'s controller has not acted on the latest change"
-            )
+        words = self.not_observed(family.root)
         deployments = self._deployments(family)
         words += [found for one in deployments if (found := _DEPLOYMENT.rolling(one))]
         if len(deployments) != 1:
-            words += rolling_pods(self.engine_pods(family), wanted=self.desired(family))
+            words += _rolling_pods(self.engine_pods(family), wanted=self.desired(family))
         return "; ".join(words)
 
     def can_add_replica(self, family: Family, has_room: HasRoom) -> bool:
@@ -106,17 +94,22 @@ class OwnedWorkload(Workload):
 
     def _deployments(self, family: Family) -> list[Family]:
         """The Deployments that run the engine, each with what it owns."""
-        below = [o for objs in family.members.values() for o in objs]
         found = []
         for root in (e for e in self.engines(family) if e in family.of(DEPLOYMENTS)):
-            owned = {uid_of(o) for o in descendants(uid_of(root), [*below, *family.pods])}
+            owned = _below(root, family)
             sets = tuple(o for o in family.of(REPLICA_SETS) if uid_of(o) in owned)
             pods = tuple(o for o in family.pods if uid_of(o) in owned)
             found.append(Family(root=root, members={REPLICA_SETS: sets}, pods=pods))
         return found
 
 
-def rolling_pods(pods: Sequence[Object], *, wanted: int) -> list[str]:
+def _below(member: Object, family: Family) -> set[str]:
+    """Uids of what a member owns, directly or through others."""
+    members = [o for objs in family.members.values() for o in objs]
+    return {uid_of(o) for o in descendants(uid_of(member), [*members, *family.pods])}
+
+
+def _rolling_pods(pods: Sequence[Object], *, wanted: int) -> list[str]:
     """Words about pods that are too many, too few, or not ready."""
     words = []
     leaving = sum(1 for pod in pods if pod["metadata"].get("deletionTimestamp"))
@@ -133,14 +126,3 @@ def rolling_pods(pods: Sequence[Object], *, wanted: int) -> list[str]:
     if ready < wanted:
         words.append(f"{ready} of {wanted} are ready")
     return words
-
-
-def unsuitable(root: Object, kind: str, message: str) -> Problem | None:
-    """The problem in words about the object; None when there is nothing to say."""
-    if not message:
-        return None
-    metadata = root["metadata"]
-    return Problem(
-        reason=TargetProblem.UNSUITABLE_STRATEGY,
-        message=f"{kind} {metadata.get('namespace', '')}/{metadata['name']} {message}",
-    )

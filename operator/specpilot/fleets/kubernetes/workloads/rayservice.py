@@ -112,6 +112,7 @@ class RayServiceWorkload(OwnedWorkload):
     between = (RAY_CLUSTERS,)
     heads = (RAY_CLUSTERS,)
     container = "ray-head"
+    reports_observed = True
     owner_channel = ServeConfig()
 
     def replicas_at(self, root: Object) -> Path:
@@ -140,10 +141,7 @@ class RayServiceWorkload(OwnedWorkload):
         """See `Workload`."""
         root = family.root
         status = root.get("status") or {}
-        words = []
-        generation = int(root["metadata"].get("generation") or 0)
-        if int(status.get("observedGeneration") or 0) < generation:
-            words.append("KubeRay has not acted on the latest change")
+        words = self.not_observed(root)
         pending = dig(status, ("pendingServiceStatus", "rayClusterName"))
         if pending:
             words.append(f"a second RayCluster {pending} is being started, with as many GPUs")

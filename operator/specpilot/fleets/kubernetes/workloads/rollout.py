@@ -14,11 +14,7 @@ What is easy to get wrong:
 - An inconclusive analysis waits for a person, and is left to one.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from specpilot.domain.settings import JsonValue
-from specpilot.domain.targets import Problem, TargetProblem
 from specpilot.fleets.kubernetes.objects import our_annotations
 from specpilot.fleets.kubernetes.request import (
     REPLICA_SETS,
@@ -27,43 +23,37 @@ from specpilot.fleets.kubernetes.request import (
     Resource,
     merge_patch,
 )
-from specpilot.fleets.kubernetes.workloads.base import Family, HasRoom, Look, Workload, dig
-from specpilot.fleets.kubernetes.workloads.strategies import resolve, room_for_canary
+from specpilot.fleets.kubernetes.workloads.base import Family, Look, dig
+from specpilot.fleets.kubernetes.workloads.strategies import SurgingWorkload, counted
 
 ROLLOUTS = Resource(group="argoproj.io", version="v1alpha1", plural="rollouts", kind="Rollout")
 
+_CANARY = ("spec", "strategy", "canary")
 _DEFAULT_DEADLINE_S = 600
 _AT_PAUSE_STEP = "CanaryPauseStep"
 
 
-class RolloutWorkload(Workload):
+class RolloutWorkload(SurgingWorkload):
     """See the module."""
 
     resource = ROLLOUTS
     between = (REPLICA_SETS,)
     hold_field = ("spec", "paused")
+    strategy = _CANARY
 
-    def problem(self, root: Object) -> Problem | None:
+    def unsuitable(self, root: Object) -> str:
         """See `Workload`."""
-        metadata = root["metadata"]
-        message = ""
-        if dig(root, ("spec", "workloadRef")):
-            reference = root["spec"]["workloadRef"]
-            message = (
+        if reference := dig(root, ("spec", "workloadRef")):
+            return (
                 f"takes its pod template from {reference.get('kind')} {reference.get('name')} "
                 "(spec.workloadRef); write the template into the Rollout itself"
             )
-        elif dig(root, ("spec", "strategy", "canary")) is None:
-            message = (
+        if dig(root, _CANARY) is None:
+            return (
                 "has no spec.strategy.canary: blue-green starts all replicas anew beside the old "
                 "ones, and no comparison under the same load is possible; use the canary strategy"
             )
-        if not message:
-            return None
-        return Problem(
-            reason=TargetProblem.UNSUITABLE_STRATEGY,
-            message=f"Rollout {metadata['namespace']}/{metadata['name']} {message}",
-        )
+        return ""
 
     def progress_deadline_s(self, root: Object) -> float:
         """See `Workload`."""
@@ -75,49 +65,24 @@ class RolloutWorkload(Workload):
         namespace, name = root["metadata"]["namespace"], root["metadata"]["name"]
         return f"resume it with `kubectl argo rollouts promote {name} -n {namespace}`"
 
+    def observed(self, root: Object) -> bool:
+        """See `Workload`."""
+        seen = dig(root, ("status", "observedGeneration"))
+        return str(seen or "") == str(root["metadata"].get("generation") or "")
+
     def rolling(self, family: Family) -> str:
         """See `Workload`."""
         root = family.root
         status = root.get("status") or {}
-        wanted = self.replicas_wanted(root)
-        total = int(status.get("replicas") or 0)
-        updated = int(status.get("updatedReplicas") or 0)
-        available = int(status.get("availableReplicas") or 0)
-        words = []
-        if not _observed(root):
-            words.append("the Rollout controller has not acted on the latest change yet")
+        words = self.not_observed(root)
         if status.get("abort"):
             words.append(f"its controller has aborted the update: {status.get('message') or '?'}")
         elif status.get("phase") == "Degraded":
             words.append(f"Degraded: {status.get('message') or '?'}")
         elif status.get("currentPodHash") != status.get("stableRS"):
-            steps = dig(root, ("spec", "strategy", "canary", "steps")) or []
+            steps = dig(root, (*_CANARY, "steps")) or []
             words.append(f"{status.get('currentStepIndex') or 0} of {len(steps)} steps are done")
-        if updated < wanted:
-            words.append(f"{updated} of {wanted} replicas are of the latest template")
-        if total != wanted:
-            words.append(f"{total} replicas exist and {wanted} are wanted")
-        if available < wanted:
-            words.append(f"{available} of {wanted} are available")
-        return "; ".join(words)
-
-    def can_add_replica(self, family: Family, has_room: HasRoom) -> bool:
-        """See `Workload`."""
-        root = family.root
-        wanted = self.replicas_wanted(root)
-        surge, unavailable = _fenceposts(root, wanted=wanted)
-        return room_for_canary(
-            wanted=wanted,
-            surge=surge,
-            unavailable=unavailable,
-            room=lambda: has_room([dig(root, ("spec", "template", "spec")) or {}]),
-        )
-
-    def must_surge(self, family: Family) -> Sequence[Mapping[str, Any]]:
-        """See `Workload`."""
-        root = family.root
-        _, unavailable = _fenceposts(root, wanted=self.replicas_wanted(root))
-        return () if unavailable else [dig(root, ("spec", "template", "spec")) or {}]
+        return "; ".join([*words, *counted(root, wanted=self.replicas_wanted(root))])
 
     def hold(self, root: Object, look: Look, *, canaries: int) -> JsonValue:
         """Pause once the new ReplicaSet is told to have enough: its pods follow even then.
@@ -139,32 +104,18 @@ class RolloutWorkload(Workload):
     def unblock(self, root: Object, look: Look, *, back: bool) -> tuple[Request, ...]:
         """Say the word that a pause step waits for; on the way back skip them all."""
         status = root.get("status") or {}
-        if not _observed(root) or status.get("currentPodHash") == status.get("stableRS"):
+        if not self.observed(root) or status.get("currentPodHash") == status.get("stableRS"):
             return ()
         if back:
             return () if status.get("promoteFull") else (_status(root, {"promoteFull": True}),)
         paused = {c.get("reason") for c in status.get("pauseConditions") or ()}
-        steps = dig(root, ("spec", "strategy", "canary", "steps")) or []
+        steps = dig(root, (*_CANARY, "steps")) or []
         index = int(status.get("currentStepIndex") or 0)
         step = steps[index] if index < len(steps) else {}
         waits_for_word = "pause" in step and not (step["pause"] or {}).get("duration")
         if paused != {_AT_PAUSE_STEP} or not waits_for_word:
             return ()
         return (_status(root, {"pauseConditions": None}),)
-
-
-def _fenceposts(root: Object, *, wanted: int) -> tuple[int, int]:
-    canary = dig(root, ("spec", "strategy", "canary")) or {}
-    return (
-        resolve(canary.get("maxSurge", "25%"), of=wanted, up=True),
-        resolve(canary.get("maxUnavailable", "25%"), of=wanted, up=False),
-    )
-
-
-def _observed(root: Object) -> bool:
-    """Whether the controller has seen the latest spec."""
-    seen = dig(root, ("status", "observedGeneration"))
-    return str(seen or "") == str(root["metadata"].get("generation") or "")
 
 
 def _status(root: Object, status: Object) -> Request:

@@ -21,13 +21,12 @@ from typing import Any
 
 from specpilot.domain.settings import Declared, JsonValue
 from specpilot.domain.targets import Channel as ChannelName
-from specpilot.domain.targets import Problem
 from specpilot.fleets.kubernetes.channels.arguments import ArgumentsChannel
 from specpilot.fleets.kubernetes.channels.base import Letters, View
 from specpilot.fleets.kubernetes.request import Object, Resource
 from specpilot.fleets.kubernetes.wiring import argv
 from specpilot.fleets.kubernetes.workloads.base import Family, HasRoom, Path, dig
-from specpilot.fleets.kubernetes.workloads.owned import OwnedWorkload, rolling_pods, unsuitable
+from specpilot.fleets.kubernetes.workloads.owned import OwnedWorkload
 from specpilot.fleets.kubernetes.workloads.strategies import resolve
 
 
@@ -79,72 +78,54 @@ class StormServiceWorkload(OwnedWorkload):
         sets = dig(root, ("spec", "replicas"))
         return super().replicas_wanted(root) * (1 if sets is None else int(sets))
 
-    def problem(self, root: Object) -> Problem | None:
+    def unsuitable(self, root: Object) -> str:
         """See `Workload`."""
         roles = dig(root, _ROLES) or []
         found = [roles[index] for index in _engines(root)]
         names = ", ".join(str(role.get("name")) for role in found)
-        message = ""
         if not found:
-            message = "has no role whose container starts vllm"
-        elif len(found) > 1:
-            message = (
+            return "has no role whose container starts vllm"
+        if len(found) > 1:
+            return (
                 f"runs the engine in several roles ({names}); with KV transfer between them a "
                 f"setting has to be the same on both at every moment, which no roll can do"
             )
-        elif int(found[0].get("podGroupSize") or 1) > 1:
-            message = f"has a role {names} of several pods each, which is not supported"
-        elif dig(root, ("spec", "paused")):
-            message = "is paused (spec.paused); set it to false"
-        return unsuitable(root, self.resource.kind, message)
+        if int(found[0].get("podGroupSize") or 1) > 1:
+            return f"has a role {names} of several pods each, which is not supported"
+        return "is paused (spec.paused); set it to false" if dig(root, ("spec", "paused")) else ""
 
-    def replicas(self, family: Family) -> list[tuple[Object, ...]]:
-        """See `Workload`."""
-        return [(pod,) for pod in self._pods(family)]
-
-    def _pods(self, family: Family) -> list[Object]:
-        """Pods of the role: those with a container of the same name and start."""
+    def engine_pods(self, family: Family) -> tuple[Object, ...]:
+        """See `OwnedWorkload`: those with a container of the same name and start as the role's."""
         templates = [dig(family.root, path) for path in self.templates_in(family.root)]
         names = {c["name"] for t in templates for c in t["spec"]["containers"] if _is_engine(c)}
-        return [
+        return tuple(
             pod
             for pod in family.pods
             if any(
                 c.get("name") in names and _is_engine(c)
                 for c in pod["spec"].get("containers") or ()
             )
-        ]
-
-    def rolling(self, family: Family) -> str:
-        """See `Workload`."""
-        root = family.root
-        seen = dig(root, ("status", "observedGeneration"))
-        words = rolling_pods(self._pods(family), wanted=self.replicas_wanted(root))
-        if seen is not None and int(seen) < int(root["metadata"].get("generation") or 0):
-            words.insert(0, "the StormService's controller has not acted on the latest change")
-        return "; ".join(words)
+        )
 
     def can_add_replica(self, family: Family, has_room: HasRoom) -> bool:
         """See `Workload`: only where the role says itself that one more comes first."""
-        root = family.root
-        roles, found = dig(root, _ROLES) or [], _engines(root)
-        if not found:
-            return False
-        strategy = roles[found[0]].get("updateStrategy") or {}
-        wanted = self.replicas_wanted(root)
+        role = _role(family.root)
+        strategy = role.get("updateStrategy") or {}
+        wanted = self.replicas_wanted(family.root)
         surge = resolve(strategy.get("maxSurge", 0), of=wanted, up=True)
         unavailable = resolve(strategy.get("maxUnavailable", 1), of=wanted, up=False)
-        spec = dig(root, (*_ROLES, found[0], "template", "spec"))
-        return surge >= 1 and unavailable == 0 and has_room([spec])
+        return surge >= 1 and unavailable == 0 and has_room([role["template"]["spec"]])
 
     def must_surge(self, family: Family) -> Sequence[Mapping[str, Any]]:
         """See `Workload`: where neither is said, its controller's default is not known."""
-        root = family.root
-        roles, found = dig(root, _ROLES) or [], _engines(root)
-        strategy = (roles[found[0]].get("updateStrategy") or {}) if found else {}
-        if str(strategy.get("maxUnavailable")) not in {"0", "0%"}:
-            return ()
-        return [dig(root, (*_ROLES, found[0], "template", "spec"))]
+        role = _role(family.root)
+        unavailable = str((role.get("updateStrategy") or {}).get("maxUnavailable"))
+        return [role["template"]["spec"]] if unavailable in {"0", "0%"} else ()
+
+
+def _role(root: Object) -> Mapping[str, Any]:
+    """The first role that runs the engine, empty when none does."""
+    return next((dig(root, _ROLES)[index] for index in _engines(root)), {})
 
 
 def _engines(root: Object) -> list[int]:
