@@ -9,13 +9,12 @@ counts as a contest.
 from collections.abc import Mapping
 from typing import Any
 
-from specpilot.domain.ports import FleetError
 from specpilot.domain.settings import Declared, JsonValue
 from specpilot.domain.targets import Channel as ChannelName
 from specpilot.domain.targets import Problem, TargetProblem
 from specpilot.engines import CommandLineError, arguments, without_speculation
 from specpilot.fleets.kubernetes.channels.base import Letters, View, without_keys
-from specpilot.fleets.kubernetes.channels.patching import PatchChannel
+from specpilot.fleets.kubernetes.channels.patching import NO_VERSION, PatchChannel, as_argument
 from specpilot.fleets.kubernetes.objects import our_annotations, user_templates
 from specpilot.fleets.kubernetes.replicas import pick_container
 from specpilot.fleets.kubernetes.request import Object
@@ -71,8 +70,7 @@ class ArgumentsChannel(PatchChannel):
         path, container = view.engine()
         found = _stripped(container)
         last = "args" if container.get("args") else "command"
-        # The kubelet takes $(NAME) for a variable, and $$ for a dollar.
-        added = [word.replace("$", "$$") for word in _rendered(view, config)]
+        added = [as_argument(word) for word in arguments(config, version=view.version)]
         if added:
             found[last] = [*(found[last] or []), *added]
         return {(*path, name): list(found[name] or []) or None for name in _LISTS}
@@ -129,21 +127,6 @@ class ArgumentsChannel(PatchChannel):
         )
 
 
-def _rendered(view: View, config: str) -> tuple[str, ...]:
-    """The arguments that say it to this engine.
-
-    Raises:
-        FleetError: The version is not known just now, and with another's arguments the engine would
-            not start; or this version cannot be told that.
-    """
-    if config and not view.version:
-        raise FleetError(f"{view.words}: the engine's version is not known just now")
-    try:
-        return arguments(config, version=view.version)
-    except ValueError as error:
-        raise FleetError(f"{view.words}: {error}") from error
-
-
 def _stripped(container: Mapping[str, Any]) -> dict[str, list[str] | None]:
     """Both lists without speculation.
 
@@ -182,10 +165,7 @@ def _without(template: Mapping[str, Any], container: str) -> Object:
 def _unfit(container: Mapping[str, Any], *, version: str) -> str:
     """Why the arguments cannot be patched, "" when they can."""
     if not version:
-        return (
-            "the engine's version is not known, and which arguments it takes depends on it; use an "
-            "image whose tag says it, or wait until a replica answers GET /version"
-        )
+        return NO_VERSION
     if not container.get("command") and not container.get("args"):
         return "it has neither command nor args that could be patched; write args in the manifest"
     line = read_line(container, version=version)

@@ -12,21 +12,15 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specpilot.domain.ports import FleetError
 from specpilot.domain.settings import UNRECOGNISED, Declared, JsonValue, canonical_json
 from specpilot.domain.targets import Channel as ChannelName
 from specpilot.domain.targets import Problem, TargetProblem
 from specpilot.engines import CommandLineError, arguments, without_speculation
 from specpilot.fleets.kubernetes.channels.base import View
-from specpilot.fleets.kubernetes.channels.patching import PatchChannel
+from specpilot.fleets.kubernetes.channels.patching import NO_VERSION, PatchChannel, as_argument
 from specpilot.fleets.kubernetes.request import Object
 from specpilot.fleets.kubernetes.wiring import ANNOTATIONS, read_line, running
 from specpilot.fleets.kubernetes.workloads.base import Path, dig
-
-_NO_VERSION = (
-    "the engine's version is not known, and which arguments it takes depends on it; use an image "
-    "whose tag says it, or wait until a replica answers GET /version"
-)
 
 
 class OwnerChannel(PatchChannel):
@@ -50,30 +44,13 @@ class OwnerChannel(PatchChannel):
 
     def problem(self, view: View) -> Problem | None:
         """See `Channel`."""
-        unknown = _NO_VERSION if self.needs_version and not view.version else ""
+        unknown = NO_VERSION if self.needs_version and not view.version else ""
         message = self.unfit(view) or unknown or self._elsewhere(view)
         if not message:
             return None
         return Problem(
             reason=TargetProblem.CHANNEL_DOES_NOT_FIT, message=f"{view.words}: {message}"
         )
-
-    @abstractmethod
-    def saying(self, view: View, config: str) -> dict[Path, JsonValue]:
-        """The values as they stand, saying another config.
-
-        Raises:
-            ValueError: They are not understood, or this engine cannot be told that.
-        """
-
-    def values_for(self, view: View, config: str) -> dict[Path, JsonValue]:
-        """See `PatchChannel`."""
-        if config and self.needs_version and not view.version:
-            raise FleetError(f"{view.words}: the engine's version is not known just now")
-        try:
-            return self.saying(view, config)
-        except ValueError as error:
-            raise FleetError(f"{view.words}: {error}") from error
 
     def edits(self, view: View) -> str:
         """See `Channel`: the whole spec without the setting, the hold and what scales."""
@@ -162,8 +139,8 @@ class ListChannel(OwnerChannel):
         """See `PatchChannel`."""
         return list(without_speculation(self._words(values)))
 
-    def saying(self, view: View, config: str) -> dict[Path, JsonValue]:
-        """See `OwnerChannel`."""
+    def values_for(self, view: View, config: str) -> dict[Path, JsonValue]:
+        """See `PatchChannel`."""
         values = self.values(view)
         kept = without_speculation(self._words(values))
         added = [as_argument(word) for word in arguments(config, version=view.version)]
@@ -201,11 +178,6 @@ def unfit_list(words: Sequence[str], *, version: str) -> str:
 def or_absent(items: list[JsonValue], present: JsonValue) -> JsonValue:
     """The list; None when it is empty and nothing stands there, so that nothing is made."""
     return None if not items and present is None else items
-
-
-def as_argument(word: str) -> str:
-    """A word as an argument in a manifest: the kubelet takes $(NAME) for a variable, $$ for $."""
-    return word.replace("$", "$$")
 
 
 def _drop(obj: Any, path: Path) -> None:

@@ -9,6 +9,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping
 
+from specpilot.domain.ports import FleetError
 from specpilot.domain.settings import UNRECOGNISED, Declared, JsonValue, canonical_json
 from specpilot.fleets.kubernetes.changes import Changes
 from specpilot.fleets.kubernetes.channels.base import Channel, Letters, View
@@ -26,6 +27,11 @@ from specpilot.fleets.kubernetes.wiring import (
     previous,
 )
 from specpilot.fleets.kubernetes.workloads.base import Family, Path, Workload, dig
+
+NO_VERSION = (
+    "the engine's version is not known, and which arguments it takes depends on it; use an image "
+    "whose tag says it, or wait until a replica answers GET /version"
+)
 
 
 class PatchChannel(Channel):
@@ -64,7 +70,7 @@ class PatchChannel(Channel):
         """The values as they stand, saying another config.
 
         Raises:
-            FleetError: This engine cannot be told that, or what it is told is not known just now.
+            ValueError: They are not understood, or this engine cannot be told that.
         """
 
     def fields(self, workload: Workload, root: Object) -> tuple[Path, ...]:
@@ -126,8 +132,16 @@ class PatchChannel(Channel):
         if noted and self.keeps_values:
             noted[KEPT_ANNOTATION] = _as_text(self.values(view))
         kept = self._kept(view, wanted) if self.keeps_values else None
-        values = kept or self.values_for(view, wanted.config)
+        values = kept or self._saying(view, wanted.config)
         return Letters(annotations=noted, values=self.completed(values, wanted))
+
+    def _saying(self, view: View, config: str) -> dict[Path, JsonValue]:
+        if config and self.needs_version and not view.version:
+            raise FleetError(f"{view.words}: the engine's version is not known just now")
+        try:
+            return self.values_for(view, config)
+        except ValueError as error:
+            raise FleetError(f"{view.words}: {error}") from error
 
     def completed(
         self,
@@ -192,6 +206,11 @@ class PatchChannel(Channel):
             # moment comes too late.
             changes.to(at, hold, ours=True)
         return changes.request(view.workload.resource, manager=manager)
+
+
+def as_argument(word: str) -> str:
+    """A word as an argument in a manifest: the kubelet takes $(NAME) for a variable, $$ for $."""
+    return word.replace("$", "$$")
 
 
 def _ours_alone(root: Object, home: Path) -> Path:

@@ -143,8 +143,8 @@ class _AdditionalArguments(OwnerChannel):
         others = [e for e in _entries(values) if e.get("name") != ADDITIONAL]
         return [*others, quoted.without_flags(_text(values))]
 
-    def saying(self, view: View, config: str) -> dict[Path, JsonValue]:
-        """See `OwnerChannel`."""
+    def values_for(self, view: View, config: str) -> dict[Path, JsonValue]:
+        """See `PatchChannel`."""
         values = self.values(view)
         kept = quoted.without_flags(_text(values))
         text = quoted.with_flags(kept, arguments(config, version=view.version))
@@ -198,9 +198,9 @@ class MainContainer(OwnerChannel):
         """See `PatchChannel`."""
         return self._of(view).rest(view, values)
 
-    def saying(self, view: View, config: str) -> dict[Path, JsonValue]:
-        """See `OwnerChannel`."""
-        return self._of(view).saying(view, config)
+    def values_for(self, view: View, config: str) -> dict[Path, JsonValue]:
+        """See `PatchChannel`."""
+        return self._of(view).values_for(view, config)
 
     def line(self, engine: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `OwnerChannel`."""

@@ -70,8 +70,8 @@ class ServeConfig(OwnerChannel):
         """See `PatchChannel`."""
         return serveconfig.write(self._text(values), None)
 
-    def saying(self, view: View, config: str) -> dict[Path, JsonValue]:
-        """See `OwnerChannel`."""
+    def values_for(self, view: View, config: str) -> dict[Path, JsonValue]:
+        """See `PatchChannel`."""
         text = self._text(self.values(view))
         return {_TEXT: serveconfig.write(text, json.loads(config) if config else None)}
 

@@ -61,9 +61,9 @@ class ExtraArguments(ListChannel):
         values = super().values(view)
         return values | {_HASH: dig(view.root, _HASH)} if values else values
 
-    def saying(self, view: View, config: str) -> dict[Path, JsonValue]:
-        """See `OwnerChannel`."""
-        return {path: v for path, v in super().saying(view, config).items() if path != _HASH}
+    def values_for(self, view: View, config: str) -> dict[Path, JsonValue]:
+        """See `PatchChannel`."""
+        return {path: v for path, v in super().values_for(view, config).items() if path != _HASH}
 
     def completed(self, values: dict[Path, JsonValue], wanted: Declared) -> dict[Path, JsonValue]:
         """See `PatchChannel`: whatever the arguments become, the annotation changes with them."""
