@@ -8,10 +8,11 @@ A canary is a roll that is held. Going on lets go of it, going back re-applies w
 before; how a kind of workload does that is its adapter's matter.
 """
 
+import functools
 import time
 from collections.abc import Callable, Mapping
 
-from specpilot.domain.changes import Extent, Intent
+from specpilot.domain.changes import Intent
 from specpilot.domain.ports import FleetError
 from specpilot.domain.targets import TargetRef, TargetState
 from specpilot.fleets.kubernetes import problems
@@ -20,10 +21,11 @@ from specpilot.fleets.kubernetes.autoscaling import Autoscalers
 from specpilot.fleets.kubernetes.capacity import Capacity
 from specpilot.fleets.kubernetes.channels import Channel, choose
 from specpilot.fleets.kubernetes.observing import Observer, container_of
+from specpilot.fleets.kubernetes.request import Object
 from specpilot.fleets.kubernetes.source import Live, Source
-from specpilot.fleets.kubernetes.steps import Step
+from specpilot.fleets.kubernetes.steps import Act, Step
 from specpilot.fleets.kubernetes.versions import Ask
-from specpilot.fleets.kubernetes.workloads import WORKLOADS, Workload
+from specpilot.fleets.kubernetes.workloads import WORKLOADS, Family, Workload
 
 
 class KubernetesFleet:
@@ -103,15 +105,43 @@ class KubernetesFleet:
         channel = choose(workload, ref.channel) if workload is not None else None
         if workload is None or channel is None:
             return
-        if self._holds(intent, workload, channel):
+        known = self._known(workload, ref)
+        if known is not None and not self._due(
+            intent, workload, channel, known.root, lambda _: known
+        ):
             return
         root = self._live.root(workload, ref.namespace, ref.name)
-        container = container_of(ref, workload, root) if root is not None else None
-        if root is None or container is None:
-            return
+        look = functools.partial(self._live.family_of, workload)
+        act = self._due(intent, workload, channel, root, look) if root is not None else None
+        if act is not None:
+            act()
+
+    def _known(self, workload: Workload, ref: TargetRef) -> Family | None:
+        """What the watches know, None where they do not.
+
+        A cache that is behind can be wrong for a moment, and then the next call acts; most calls of
+        a long roll have nothing to do, and asking each second would cost more than all else.
+        """
+        if self._source is self._live:
+            return None
+        try:
+            return self._source.family(workload, ref.namespace, ref.name)
+        except FleetError:
+            return None
+
+    def _due(
+        self,
+        intent: Intent,
+        workload: Workload,
+        channel: Channel,
+        root: Object,
+        look: Callable[[Object], Family],
+    ) -> Act | None:
+        container = container_of(intent.target, workload, root)
+        if container is None:
+            return None
         step = Step(
             api=self._api,
-            live=self._live,
             observer=self._observer,
             clock=self._clock,
             sleep=self._sleep,
@@ -119,39 +149,6 @@ class KubernetesFleet:
             channel=channel,
             container=container,
             root=root,
+            look=look,
         )
-        if intent.extent is Extent.CANARY:
-            step.hold_canary(intent)
-        else:
-            step.roll(intent)
-
-    def _holds(self, intent: Intent, workload: Workload, channel: Channel) -> bool:
-        """Whether nothing is left to do, by what the watches know.
-
-        A cache that is behind can be wrong for a moment, and then the next call acts; most calls of
-        a long roll have nothing to do, and asking each second would cost more than all else.
-        """
-        ref = intent.target
-        if self._source is self._live:
-            return False
-        try:
-            family = self._source.family(workload, ref.namespace, ref.name)
-        except FleetError:
-            return False
-        container = container_of(ref, workload, family.root) if family is not None else None
-        if family is None or container is None:
-            return False
-        view, _ = self._observer.read(workload, channel, family, container=container)
-        letters = channel.present(view)
-        if channel.meaning(view, letters) != intent.declared:
-            return False
-        held = self._observer.held(workload, family.root)
-        if intent.extent is Extent.CANARY:
-            wanted = workload.canaries(family.root, intent.canary_replicas)
-            return workload.hold(family.root, lambda: family, canaries=wanted) == held
-        back = intent.declared == intent.previous
-        return (
-            held is None
-            and channel.tidied(view, letters) == letters
-            and not workload.unblock(family.root, lambda: family, back=back)
-        )
+        return step.due(intent)

@@ -8,16 +8,19 @@ next step looks again.
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from specpilot.domain.changes import Intent
+from specpilot.domain.changes import Extent, Intent
 from specpilot.domain.settings import JsonValue
 from specpilot.fleets.kubernetes.api import Api, ApiError
 from specpilot.fleets.kubernetes.channels import Channel, Letters, View
 from specpilot.fleets.kubernetes.observing import Observer
 from specpilot.fleets.kubernetes.request import JSON_PATCH, Object, Request
-from specpilot.fleets.kubernetes.source import Live
 from specpilot.fleets.kubernetes.wiring import CHANGE_ANNOTATION
 from specpilot.fleets.kubernetes.workloads.base import Family, Workload
+
+Act: TypeAlias = Callable[[], object]
+"""Writes what is due."""
 
 _log = logging.getLogger(__name__)
 
@@ -34,8 +37,6 @@ class Step:
 
     Attributes:
         api: Where it is sent.
-        live: Where the family is read, never from a cache: acting on the state before our own last
-            write would release the hold that it set.
         observer: Reads what the channel must know.
         clock: Monotonic seconds.
         sleep: Waits some seconds.
@@ -43,10 +44,11 @@ class Step:
         channel: How settings reach it.
         container: Name of the engine's container.
         root: The object as it was last seen or written.
+        look: Reads what it owns. An act rests on what the API server itself says, never on a cache:
+            the state before our own last write would release the hold that it set.
     """
 
     api: Api
-    live: Live
     observer: Observer
     clock: Callable[[], float]
     sleep: Callable[[float], None]
@@ -54,54 +56,60 @@ class Step:
     channel: Channel
     container: str
     root: Object
+    look: Callable[[Object], Family]
 
-    def hold_canary(self, intent: Intent) -> None:
-        """Bring the setting to the first replicas, and keep the roll there.
+    def due(self, intent: Intent) -> Act | None:
+        """What brings the intent nearer, by what is seen; None for nothing. Sends nothing yet.
 
         Raises:
             ApiError: The API server refused or did not answer.
         """
-        workload, channel = self.workload, self.channel
-        wanted = workload.canaries(self.root, intent.canary_replicas)
         view = self._view()
-        letters = channel.present(view)
-        if channel.meaning(view, letters) == intent.declared:
-            hold = workload.hold(self.root, self._look, canaries=wanted)
-        elif _is_of(letters, intent) and self._taken_over(view):
-            return  # ours was replaced in mid-flip: a contest, which is not ours to win
-        else:
-            letters = channel.letters(view, self._look(), intent.declared)
-            at_once = workload.hold_at_once(self.root, canaries=wanted)
-            written = self._write(letters, hold=at_once)
-            if not written or at_once is not None or workload.unheld(self.root):
-                return
-            hold = self._wait_for_hold(wanted)
+        letters = self.channel.present(view)
+        if self.channel.meaning(view, letters) != intent.declared:
+            return self._turn(intent, view, letters)
+        held = self.observer.held(self.workload, self.root)
+        if intent.extent is Extent.CANARY:
+            canaries = self._canaries(intent)
+            hold = self.workload.hold(self.root, self._look, canaries=canaries)
+            return None if hold == held else lambda: self._write(letters, hold=hold)
+        tidy = self.channel.tidied(view, letters)
+        if held is not None or tidy != letters:
+            if not self.workload.may_release(self.root):
+                return None
+            return lambda: self._write(tidy, hold=None)
+        back = intent.declared == intent.previous
+        needed = self.workload.unblock(self.root, self._look, back=back)
+        return (lambda: [self._send(request) for request in needed]) if needed else None
+
+    def _turn(self, intent: Intent, view: View, letters: Letters) -> Act | None:
+        """What makes the workload declare the setting."""
+        channel = self.channel
+        if intent.extent is Extent.CANARY:
+            if _is_of(letters, intent) and self._taken_over(view):
+                return None  # ours was replaced in mid-flip: a contest, which is not ours to win
+            return lambda: self._begin(intent, view)
+        if self._taken_over(view):
+            # Somebody set another value meanwhile. Theirs stays; what is still ours goes.
+            return lambda: self._write(channel.released(view), hold=None)
+        back = intent.declared == intent.previous
+        hold = self.workload.hold_going_back(self.root) if back else None
+        return lambda: self._write(channel.letters(view, self._look(), intent.declared), hold=hold)
+
+    def _begin(self, intent: Intent, view: View) -> None:
+        """Bring the setting to the first replicas, and keep the roll there."""
+        workload, canaries = self.workload, self._canaries(intent)
+        letters = self.channel.letters(view, self._look(), intent.declared)
+        at_once = workload.hold_at_once(self.root, canaries=canaries)
+        written = self._write(letters, hold=at_once)
+        if not written or at_once is not None or workload.unheld(self.root):
+            return
+        hold = self._wait_for_hold(canaries)
         if hold != self.observer.held(workload, self.root):
             self._write(letters, hold=hold)
 
-    def roll(self, intent: Intent) -> None:
-        """Let the setting reach every replica, forwards or backwards.
-
-        Raises:
-            ApiError: The API server refused or did not answer.
-        """
-        channel, view = self.channel, self._view()
-        letters = channel.present(view)
-        reached = channel.meaning(view, letters) == intent.declared
-        back = intent.declared == intent.previous
-        tidy = channel.tidied(view, letters)
-        if reached and tidy == letters and self.observer.held(self.workload, self.root) is None:
-            for request in self.workload.unblock(self.root, self._look, back=back):
-                self._send(request)
-        elif reached:
-            if self.workload.may_release(self.root):
-                self._write(tidy, hold=None)
-        elif self._taken_over(view):
-            # Somebody set another value meanwhile. Theirs stays; what is still ours goes.
-            self._write(channel.released(view), hold=None)
-        else:
-            hold = self.workload.hold_going_back(self.root) if back else None
-            self._write(channel.letters(view, self._look(), intent.declared), hold=hold)
+    def _canaries(self, intent: Intent) -> int:
+        return self.workload.canaries(self.root, intent.canary_replicas)
 
     def _view(self) -> View:
         if not self.channel.needs_version:
@@ -115,7 +123,7 @@ class Step:
         return self.channel.taken_over(view, manager=self.api.field_manager)
 
     def _look(self) -> Family:
-        return self.live.family_of(self.workload, self.root)
+        return self.look(self.root)
 
     def _wait_for_hold(self, canaries: int) -> JsonValue:
         """The hold once the roll has got there; None when it does not in time."""
