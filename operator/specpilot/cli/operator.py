@@ -26,6 +26,7 @@ INTERVAL_S = 15.0
 """Seconds between evaluations unless told otherwise."""
 
 
+@prometheus.options(url="Prometheus, Thanos, Mimir or VictoriaMetrics; empty: direct scrape only.")
 def operator(
     *,
     database: Annotated[
@@ -41,16 +42,7 @@ def operator(
             help="Comma-separated: those that another installation works in.",
         ),
     ] = "",
-    prometheus_url: prometheus.Url = "",
-    prometheus_bearer_token_file: prometheus.BearerTokenFile = None,
-    prometheus_username: prometheus.Username = "",
-    prometheus_password_file: prometheus.PasswordFile = None,
-    prometheus_ca_file: prometheus.CaFile = None,
-    prometheus_cert_file: prometheus.CertFile = None,
-    prometheus_key_file: prometheus.KeyFile = None,
-    prometheus_insecure_skip_verify: prometheus.Insecure = False,
-    prometheus_headers: prometheus.Headers = "",
-    prometheus_header_files: prometheus.HeaderFiles = "",
+    prometheus_options: prometheus.Options,
     gpu_exporters: gpu.Exporters = "",
     gpu_matchers: gpu.Matchers = "",
     interval: Annotated[
@@ -86,18 +78,7 @@ def operator(
 ) -> None:
     """Run the operator until SIGTERM. Several replicas elect a leader; the others stand by."""
     logging.getLogger().setLevel(logging.INFO)
-    server = prometheus.prometheus_server(
-        url=prometheus_url,
-        bearer_token_file=prometheus_bearer_token_file,
-        username=prometheus_username,
-        password_file=prometheus_password_file,
-        ca_file=prometheus_ca_file,
-        cert_file=prometheus_cert_file,
-        key_file=prometheus_key_file,
-        insecure_skip_verify=prometheus_insecure_skip_verify,
-        headers=prometheus_headers,
-        header_files=prometheus_header_files,
-    )
+    server = prometheus_options.server()
     if namespaces.strip() and ignore_namespaces.strip():
         raise typer.BadParameter(
             "--namespaces names all it works in; drop --ignore-namespaces, or --namespaces"

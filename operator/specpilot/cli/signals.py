@@ -31,6 +31,11 @@ PROMETHEUS_LONG_ENOUGH_S = 45.0
 """Some rounds: Prometheus knows the past, but itself looks every 15 to 60 s only."""
 
 
+@prometheus.options(
+    "--prometheus",
+    "--prometheus-url",
+    url="Ask this Prometheus instead of the replicas (with -n).",
+)
 def signals(
     context: typer.Context,
     *,
@@ -71,24 +76,7 @@ def signals(
     mtime: Annotated[
         bool, typer.Option("--mtime", help="Saved pages were scraped when they were written.")
     ] = False,
-    prometheus_url: Annotated[
-        str,
-        typer.Option(
-            "--prometheus",
-            "--prometheus-url",
-            envvar="SPECPILOT_PROMETHEUS_URL",
-            help="Ask this Prometheus instead of the replicas (with -n).",
-        ),
-    ] = "",
-    prometheus_bearer_token_file: prometheus.BearerTokenFile = None,
-    prometheus_username: prometheus.Username = "",
-    prometheus_password_file: prometheus.PasswordFile = None,
-    prometheus_ca_file: prometheus.CaFile = None,
-    prometheus_cert_file: prometheus.CertFile = None,
-    prometheus_key_file: prometheus.KeyFile = None,
-    prometheus_insecure_skip_verify: prometheus.Insecure = False,
-    prometheus_headers: prometheus.Headers = "",
-    prometheus_header_files: prometheus.HeaderFiles = "",
+    prometheus_options: prometheus.Options,
     gpu_matchers: gpu.Matchers = "",
     replicas: Annotated[
         bool, typer.Option("--replicas", help="Show each single replica too.")
@@ -145,18 +133,7 @@ def signals(
         remedy = "is for a policy of a cluster; say its namespace with -n, or leave it out"
         _refuse_prometheus(context, remedy)
     else:
-        server = prometheus.prometheus_server(
-            url=prometheus_url,
-            bearer_token_file=prometheus_bearer_token_file,
-            username=prometheus_username,
-            password_file=prometheus_password_file,
-            ca_file=prometheus_ca_file,
-            cert_file=prometheus_cert_file,
-            key_file=prometheus_key_file,
-            insecure_skip_verify=prometheus_insecure_skip_verify,
-            headers=prometheus_headers,
-            header_files=prometheus_header_files,
-        )
+        server = prometheus_options.server()
         if server is None:
             _refuse_prometheus(context, "goes with --prometheus URL; add it, or leave this out")
     with _measurement(policy, namespace, state, server, gpu_matchers=gpu_matchers) as found:

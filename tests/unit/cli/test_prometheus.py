@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,43 +10,27 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from specpilot.cli import prometheus
 from specpilot.cli.main import app
+from specpilot.cli.prometheus import Options
 from specpilot.telemetry.connection import PrometheusServer
-
-EMPTY: dict[str, Any] = {
-    "url": "",
-    "bearer_token_file": None,
-    "username": "",
-    "password_file": None,
-    "ca_file": None,
-    "cert_file": None,
-    "key_file": None,
-    "insecure_skip_verify": False,
-    "headers": "",
-    "header_files": "",
-}
 
 
 def test_no_url_is_no_prometheus() -> None:
-    assert prometheus.prometheus_server(**EMPTY) is None
+    assert Options().server() is None
 
 
 def test_every_option_is_taken(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("s3cret")
-    found = prometheus.prometheus_server(
-        **{
-            **EMPTY,
-            "url": " https://mimir/prometheus ",
-            "username": "ann",
-            "password_file": secret,
-            "insecure_skip_verify": True,
-            "headers": "X-Scope-OrgID: a|b\n",
-            "header_files": f"X-Api-Key: {secret}\n",
-        }
+    found = Options(
+        url=" https://mimir/prometheus ",
+        username="ann",
+        password_file=secret,
+        insecure_skip_verify=True,
+        headers="X-Scope-OrgID: a|b\n",
+        header_files=f"X-Api-Key: {secret}\n",
     )
-    assert found == PrometheusServer(
+    assert found.server() == PrometheusServer(
         url="https://mimir/prometheus",
         username="ann",
         password_file=secret,
@@ -55,11 +40,11 @@ def test_every_option_is_taken(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", [name for name in EMPTY if name != "url"])
+@pytest.mark.parametrize("name", [f.name for f in fields(Options) if f.name != "url"])
 def test_an_option_without_a_server_is_a_mistake(name: str) -> None:
     value: Any = True if name == "insecure_skip_verify" else "X: y"
     with pytest.raises(typer.BadParameter, match="belongs to no server; add --prometheus-url"):
-        prometheus.prometheus_server(**{**EMPTY, name: value})
+        Options(**{name: value}).server()
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ _WINDOW = timedelta(minutes=5)
 _PICTURE_WIDTH = 120
 
 
+@prometheus.options(url="Replay the history of this Prometheus, Thanos, Mimir or VictoriaMetrics.")
 def replay(
     *,
     rule_set: RuleSetArgument,
@@ -134,22 +135,7 @@ def replay(
             show_default="the target's name and the two endings of a Deployment's pods",
         ),
     ] = "",
-    prometheus_url: Annotated[
-        str,
-        typer.Option(
-            envvar="SPECPILOT_PROMETHEUS_URL",
-            help="Replay the history of this Prometheus, Thanos, Mimir or VictoriaMetrics.",
-        ),
-    ] = "",
-    prometheus_bearer_token_file: prometheus.BearerTokenFile = None,
-    prometheus_username: prometheus.Username = "",
-    prometheus_password_file: prometheus.PasswordFile = None,
-    prometheus_ca_file: prometheus.CaFile = None,
-    prometheus_cert_file: prometheus.CertFile = None,
-    prometheus_key_file: prometheus.KeyFile = None,
-    prometheus_insecure_skip_verify: prometheus.Insecure = False,
-    prometheus_headers: prometheus.Headers = "",
-    prometheus_header_files: prometheus.HeaderFiles = "",
+    prometheus_options: prometheus.Options,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     svg: Annotated[
         Path | None, typer.Option("--svg", metavar="PATH", help="Write the picture as SVG too.")
@@ -185,18 +171,7 @@ def replay(
             print(f"warning: {warning}", file=sys.stderr)
         series = series_of.of_pages(pages, window=span, step=every, start=since, end=until)
     else:
-        server = prometheus.prometheus_server(
-            url=prometheus_url,
-            bearer_token_file=prometheus_bearer_token_file,
-            username=prometheus_username,
-            password_file=prometheus_password_file,
-            ca_file=prometheus_ca_file,
-            cert_file=prometheus_cert_file,
-            key_file=prometheus_key_file,
-            insecure_skip_verify=prometheus_insecure_skip_verify,
-            headers=prometheus_headers,
-            header_files=prometheus_header_files,
-        )
+        server = prometheus_options.server()
         past = _past(
             given, server, window=span, step=every, signals=signals_to_fetch(found), pods=pods
         )
