@@ -19,7 +19,7 @@ from specpilot.engines import CommandLineError, arguments, without_speculation
 from specpilot.fleets.kubernetes.channels.base import View
 from specpilot.fleets.kubernetes.channels.patching import NO_VERSION, PatchChannel, as_argument
 from specpilot.fleets.kubernetes.request import Object
-from specpilot.fleets.kubernetes.wiring import ANNOTATIONS, read_line, running
+from specpilot.fleets.kubernetes.wiring import ANNOTATIONS, argv, read_line, running
 from specpilot.fleets.kubernetes.workloads.base import Path, dig
 
 
@@ -122,8 +122,14 @@ class ListChannel(OwnerChannel):
 
     def unfit(self, view: View) -> str:
         """See `OwnerChannel`."""
-        if self.place(view.root) is None:
+        place = self.place(view.root)
+        if place is None:
             return self.no_place(view.root)
+        try:
+            # The command beside the list may be a shell, and its script in the list.
+            without_speculation(argv(dig(view.root, place[:-1]) or {}))
+        except CommandLineError as error:
+            return str(error)
         return unfit_list(self._words(self.values(view)), version=view.version)
 
     def values(self, view: View) -> dict[Path, JsonValue]:

@@ -18,8 +18,6 @@ and tested with objects made as its operator makes them on Deployments. The Grov
 is found by the same label and was not run.
 """
 
-from specpilot.engines import CommandLineError, without_speculation
-from specpilot.fleets.kubernetes.channels.base import View
 from specpilot.fleets.kubernetes.channels.owner import ListChannel
 from specpilot.fleets.kubernetes.request import DEPLOYMENTS, REPLICA_SETS, Object, Resource
 from specpilot.fleets.kubernetes.wiring import argv
@@ -67,15 +65,6 @@ class WorkerArguments(ListChannel):
     def no_place(self, root: Object) -> str:
         """See `ListChannel`."""
         return "has no service whose extraPodSpec.mainContainer starts dynamo.vllm"
-
-    def unfit(self, view: View) -> str:
-        """See `OwnerChannel`."""
-        place = self.place(view.root)
-        try:
-            without_speculation(argv(dig(view.root, place[:-1]) or {}) if place else ())
-        except CommandLineError as error:
-            return str(error)
-        return super().unfit(view)
 
 
 class DynamoWorkload(OwnedWorkload):

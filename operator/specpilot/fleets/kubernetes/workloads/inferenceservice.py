@@ -19,11 +19,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specpilot.domain.settings import JsonValue
-from specpilot.engines import CommandLineError, without_speculation
-from specpilot.fleets.kubernetes.channels.base import View
 from specpilot.fleets.kubernetes.channels.owner import ListChannel
 from specpilot.fleets.kubernetes.request import DEPLOYMENTS, REPLICA_SETS, Object, Resource
-from specpilot.fleets.kubernetes.wiring import argv
 from specpilot.fleets.kubernetes.workloads.base import Family, HasRoom, Look, Path, dig
 from specpilot.fleets.kubernetes.workloads.owned import OwnedWorkload
 
@@ -72,16 +69,6 @@ class PredictorArguments(ListChannel):
             f"has neither spec.predictor.model nor a container {CONTAINER} in spec.predictor "
             f"(there is {there}); write the model as spec.predictor.model with its modelFormat"
         )
-
-    def unfit(self, view: View) -> str:
-        """See `OwnerChannel`."""
-        place = self.place(view.root)
-        own = dig(view.root, place[:-1]) if place is not None and "containers" in place else {}
-        try:
-            without_speculation(argv(own))
-        except CommandLineError as error:
-            return str(error)
-        return super().unfit(view)
 
 
 class InferenceServiceWorkload(OwnedWorkload):

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specpilot.domain.settings import JsonValue
-from specpilot.engines import CommandLineError, arguments, without_speculation
+from specpilot.engines import arguments, without_speculation
 from specpilot.fleets.kubernetes.channels import quoted
 from specpilot.fleets.kubernetes.channels.base import View
 from specpilot.fleets.kubernetes.channels.owner import (
@@ -77,14 +77,6 @@ class _OwnArguments(ListChannel):
 
     def no_place(self, root: Object) -> str:
         return f"has no container {CONTAINER}"
-
-    def unfit(self, view: View) -> str:
-        main = dig(view.root, _main(view.root) or ()) or {}
-        try:
-            without_speculation(argv(main))
-        except CommandLineError as error:
-            return str(error)
-        return super().unfit(view)
 
 
 class _AdditionalArguments(OwnerChannel):
