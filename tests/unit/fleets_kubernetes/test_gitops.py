@@ -7,8 +7,8 @@ import yaml
 
 from specpilot.domain.settings import Declared
 from specpilot.domain.targets import TargetRef
-from specpilot.fleets.kubernetes.gitops import MANAGERS, hands_kv_over, keeper, patch
-from specpilot.fleets.kubernetes.objects import TOOLS, slim_workload
+from specpilot.fleets.kubernetes.gitops import hands_kv_over, keeper, patch
+from specpilot.fleets.kubernetes.objects import slim_workload
 from specpilot.fleets.kubernetes.wiring import declared
 
 
@@ -114,10 +114,6 @@ def test_flux_is_told_by_the_release_or_on_the_workload() -> None:
     assert plain is not None
     notes = yaml.safe_load(plain.snippet)["metadata"]["annotations"]
     assert notes == {"kustomize.toolkit.fluxcd.io/ssa": "Merge"}
-
-
-def test_the_caches_keep_the_managers_that_are_looked_for() -> None:
-    assert frozenset(MANAGERS) == TOOLS
 
 
 @pytest.mark.parametrize("config", ['{"method":"ngram","num_speculative_tokens":4}', ""])

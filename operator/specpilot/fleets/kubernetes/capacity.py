@@ -17,12 +17,12 @@ from kubernetes.utils.quantity import parse_quantity
 
 from specpilot.domain.settings import canonical_json
 from specpilot.fleets.kubernetes.api import Api, ApiError
+from specpilot.fleets.kubernetes.objects import has_ended
 from specpilot.fleets.kubernetes.request import NODES, PODS, Object
 
 _log = logging.getLogger(__name__)
 
 _NATIVE = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
-_ENDED = frozenset({"Succeeded", "Failed"})
 _RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -259,7 +259,7 @@ class Capacity:
             self._used = {}
             for pod in pods:
                 node = (pod.get("spec") or {}).get("nodeName")
-                if node and (pod.get("status") or {}).get("phase") not in _ENDED:
+                if node and not has_ended(pod):
                     _add(self._used.setdefault(node, {}), requests(pod["spec"]))
         self._answers = {}
         self._read_at = self._clock()

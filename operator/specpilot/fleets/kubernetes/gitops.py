@@ -18,6 +18,7 @@ from specpilot.domain.targets import Keeper, TargetRef
 from specpilot.fleets.kubernetes.changes import pointer
 from specpilot.fleets.kubernetes.channels.annotation import annotation_path
 from specpilot.fleets.kubernetes.channels.patching import PatchChannel
+from specpilot.fleets.kubernetes.objects import TOOLS
 from specpilot.fleets.kubernetes.podline_channel import OWNER_FIELDS
 from specpilot.fleets.kubernetes.request import DEPLOYMENTS
 from specpilot.fleets.kubernetes.wiring import ANNOTATIONS, annotations
@@ -30,15 +31,6 @@ FLUX_KUSTOMIZE = "kustomize.toolkit.fluxcd.io"
 FLUX_HELM = "helm.toolkit.fluxcd.io"
 HELM_RELEASE = "meta.helm.sh/release-name"
 MANAGED_BY = "app.kubernetes.io/managed-by"
-
-MANAGERS: Mapping[str, str] = {
-    "argocd-controller": "Argo CD",
-    "argocd-application-controller": "Argo CD",
-    "kustomize-controller": "Flux",
-    "helm-controller": "Flux",
-    "helm": "Helm",
-}
-"""Field managers of the tools."""
 
 _REMEMBERED = lru_cache(maxsize=8192)
 """Writing YAML takes most of a millisecond, and each tick asks about every workload."""
@@ -56,7 +48,7 @@ def keeper(workload: Mapping[str, Any], *, field_manager: str) -> Keeper | None:
     kind, name = str(workload.get("kind") or DEPLOYMENTS.kind), str(metadata["name"])
     namespace = str(metadata.get("namespace") or "")
     managers = {str(f.get("manager")) for f in metadata.get("managedFields") or ()}
-    tools = {MANAGERS[m] for m in managers if m in MANAGERS}
+    tools = {TOOLS[m] for m in managers if m in TOOLS}
     tracked = str(notes.get(ARGO_TRACKING) or "").partition(":")[0] or labels.get(ARGO_INSTANCE)
     if tracked or "Argo CD" in tools:
         return Keeper(

@@ -13,11 +13,14 @@ from specpilot.domain.settings import canonical_json
 from specpilot.fleets.kubernetes.request import Object
 from specpilot.fleets.kubernetes.wiring import ANNOTATIONS
 
-TOOLS = frozenset(
-    {"argocd-controller", "argocd-application-controller"}
-    | {"kustomize-controller", "helm-controller", "helm"}
-)
-"""Field managers that tell who applies a workload (`gitops`)."""
+TOOLS: Mapping[str, str] = {
+    "argocd-controller": "Argo CD",
+    "argocd-application-controller": "Argo CD",
+    "kustomize-controller": "Flux",
+    "helm-controller": "Flux",
+    "helm": "Helm",
+}
+"""The tool by its field manager: the managers tell who applies a workload (`gitops`)."""
 
 TEMPLATE_HASH_LABEL = "pod-template-hash"
 """Label that the Deployment controller adds to a ReplicaSet's template, and to nothing else."""
@@ -65,6 +68,16 @@ def condition_of(obj: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
         if condition.get("type") == kind:
             return dict(condition)
     return {}
+
+
+def is_ready(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod serves, by its own word."""
+    return bool(condition_of(pod, "Ready").get("status") == "True")
+
+
+def has_ended(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod is done: it serves no more and holds no device."""
+    return (pod.get("status") or {}).get("phase") in {"Failed", "Succeeded"}
 
 
 def user_template(template: Mapping[str, Any]) -> str:
@@ -223,11 +236,6 @@ def slim_pod(obj: Object) -> Object:
 def slim_custom(obj: Object) -> Object:
     """Keep all: who decided on a flag change is read from the managed fields."""
     return obj
-
-
-def by_controller(objs: Iterable[Object], uid: str) -> list[Object]:
-    """Those of the objects that are managed by the owner of this uid."""
-    return [o for o in objs if (controller_of(o) or {}).get("uid") == uid]
 
 
 def template_of(revision: Mapping[str, Any]) -> tuple[dict[str, str], str]:

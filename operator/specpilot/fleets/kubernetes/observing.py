@@ -182,10 +182,10 @@ def container_of(ref: TargetRef, workload: Workload, root: Object) -> str | None
 
     Where there is no template that tells, it is the policy's word, else the adapter's.
     """
-    templates = [t for path in workload.templates_in(root) if (t := dig(root, path))]
+    templates = workload.pod_templates(root)
     if not templates:
         return ref.container or workload.container or None
-    found = pick_container(templates[0]["spec"]["containers"], ref.container)
+    found = pick_container(templates[0][1]["spec"]["containers"], ref.container)
     return None if found is None else str(found["name"])
 
 

@@ -38,8 +38,8 @@ def not_found(ref: TargetRef) -> Problem:
 
 def no_container(ref: TargetRef, workload: Workload, root: Object) -> Problem:
     """No container of its template is known to run the engine."""
-    templates = [t for path in workload.templates_in(root) if (t := dig(root, path))]
-    names = ", ".join(c["name"] for t in templates[:1] for c in t["spec"]["containers"])
+    templates = workload.pod_templates(root)[:1]
+    names = ", ".join(c["name"] for _, t in templates for c in t["spec"]["containers"])
     asked = (
         f"has no container {ref.container}"
         if ref.container

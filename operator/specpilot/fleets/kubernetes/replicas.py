@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from specpilot.domain.settings import UNRECOGNISED, Declared
 from specpilot.domain.targets import Replica
-from specpilot.fleets.kubernetes.objects import condition_of, instant, uid_of
+from specpilot.fleets.kubernetes.objects import condition_of, has_ended, instant, uid_of
 from specpilot.fleets.kubernetes.request import Object
 from specpilot.fleets.kubernetes.wiring import argv, is_wired, running
 
@@ -110,21 +110,20 @@ def replica_of(pod: Object, *, container: str, runs: Runs = by_its_line) -> Repl
     engine = pick_container(spec.get("containers") or [], container) or {}
     states = {s["name"]: s for s in status.get("containerStatuses") or ()}
     ready = condition_of(pod, "Ready")
-    is_ready = ready.get("status") == "True"
+    serves = ready.get("status") == "True"
     lost = _lost(pod)
-    over = status.get("phase") in {"Failed", "Succeeded"}
     return Replica(
         id=metadata["name"],
         namespace=str(metadata.get("namespace") or ""),
         instance=uid_of(pod),
         declared=runs(pod, engine),
-        ready=is_ready,
-        ready_since=instant(ready.get("lastTransitionTime")) if is_ready else None,
+        ready=serves,
+        ready_since=instant(ready.get("lastTransitionTime")) if serves else None,
         started_at=_started(metadata),
         restarts=int(states.get(str(engine.get("name")), {}).get("restartCount") or 0),
         failure=lost or _failure(pod, engine=str(engine.get("name"))),
         # A pod that ended is not replaced in place and serves no more: its successor counts.
-        terminating=bool(metadata.get("deletionTimestamp")) or over,
+        terminating=bool(metadata.get("deletionTimestamp")) or has_ended(pod),
         lost=bool(lost),
         endpoint=endpoint_of(pod, engine),
         node=str(spec.get("nodeName") or ""),
@@ -137,11 +136,16 @@ def _started(metadata: Mapping[str, Any]) -> datetime | None:
 
 def endpoint_of(pod: Object, engine: Mapping[str, Any]) -> str:
     """Base URL of the engine in a pod, "" before it has an address."""
+    return address_of(pod, port_of(engine))
+
+
+def address_of(pod: Object, port: int) -> str:
+    """Base URL of a port of a pod, "" before it has an address."""
     address = str((pod.get("status") or {}).get("podIP") or "")
     if not address:
         return ""
     host = f"[{address}]" if ":" in address else address
-    return f"http://{host}:{port_of(engine)}"
+    return f"http://{host}:{port}"
 
 
 def port_of(engine: Mapping[str, Any]) -> int:

@@ -136,7 +136,7 @@ def plan(root: Object, *, container: str = "", version: str = "") -> Plan:
     owned = problems.owned(ref, root, kinds=WORKLOADS)
     if owned is not None:
         raise WireError(owned.message)
-    if not any(dig(root, path) for path in workload.templates):
+    if not workload.pod_templates(root):
         raise WireError(f"{ref.kind} {ref.name} has no pod template in the manifest")
     name = container_of(ref, workload, root)
     if name is None:

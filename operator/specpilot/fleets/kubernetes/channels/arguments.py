@@ -13,7 +13,7 @@ from specpilot.domain.settings import Declared, JsonValue
 from specpilot.domain.targets import Channel as ChannelName
 from specpilot.domain.targets import Problem, TargetProblem
 from specpilot.engines import CommandLineError, arguments, without_speculation
-from specpilot.fleets.kubernetes.channels.base import Letters, View, without_keys
+from specpilot.fleets.kubernetes.channels.base import Letters, View
 from specpilot.fleets.kubernetes.channels.patching import NO_VERSION, PatchChannel, as_argument
 from specpilot.fleets.kubernetes.objects import our_annotations, user_templates
 from specpilot.fleets.kubernetes.replicas import pick_container
@@ -156,7 +156,8 @@ def _without(template: Mapping[str, Any], container: str) -> Object:
             except CommandLineError:
                 containers.append(found)
                 continue
-            containers.append({**without_keys(found, _LISTS), **lists})
+            others = {k: v for k, v in found.items() if k not in _LISTS}
+            containers.append({**others, **lists})
         else:
             containers.append(found)
     return {**template, "spec": {**spec, "containers": containers}}

@@ -14,7 +14,7 @@ from specpilot.domain.targets import Channel as ChannelName
 from specpilot.domain.targets import Problem
 from specpilot.fleets.kubernetes.request import Object, Request
 from specpilot.fleets.kubernetes.wiring import running
-from specpilot.fleets.kubernetes.workloads.base import Family, Path, Workload, dig
+from specpilot.fleets.kubernetes.workloads.base import Family, Path, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +60,7 @@ class View:
 
     def templates(self) -> list[tuple[Path, Object]]:
         """Its pod templates, the engine's first."""
-        found = ((path, dig(self.root, path)) for path in self.workload.templates_in(self.root))
-        return [(path, template) for path, template in found if template]
+        return self.workload.pod_templates(self.root)
 
     def engine(self) -> tuple[Path, Object]:
         """Path and content of the engine's container.
@@ -146,8 +145,3 @@ class Channel(ABC):
     def runs(self, view: View, pod: Object, engine: Mapping[str, Any]) -> Declared:
         """What a pod runs in the engine's container."""
         return running(pod["metadata"], engine, version=view.version, claims=self.claims(view))
-
-
-def without_keys(mapping: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
-    """The mapping without some keys."""
-    return {k: v for k, v in mapping.items() if k not in keys}

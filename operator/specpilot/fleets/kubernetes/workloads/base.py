@@ -85,6 +85,11 @@ class Workload(ABC):
         """`templates`, where they stand in this very object."""
         return self.templates
 
+    def pod_templates(self, root: Object) -> list[tuple[Path, Object]]:
+        """Its pod templates by their paths, as far as they are there; the engine's first."""
+        found = ((path, dig(root, path)) for path in self.templates_in(root))
+        return [(path, template) for path, template in found if template]
+
     def selector(self, root: Object) -> str:
         """Labels of its members and pods, as text for a list request. They need not be exact."""
         return selector_text(dig(root, ("spec", "selector")) or {})

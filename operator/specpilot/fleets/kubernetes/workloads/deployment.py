@@ -19,6 +19,7 @@ from specpilot.domain.settings import JsonValue
 from specpilot.fleets.kubernetes.objects import (
     condition_of,
     controller_of,
+    has_ended,
     template_of,
     uid_of,
 )
@@ -53,7 +54,7 @@ def _older(family: Family) -> int:
         for pod in family.pods
         if (controller_of(pod) or {}).get("uid") != newest
         and not pod["metadata"].get("deletionTimestamp")
-        and (pod.get("status") or {}).get("phase") not in {"Failed", "Succeeded"}
+        and not has_ended(pod)
     )
     return max(pods, sum(int(rs["status"].get("replicas") or 0) for rs in sets if rs is not new))
 

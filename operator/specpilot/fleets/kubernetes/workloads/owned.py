@@ -12,8 +12,8 @@ strategy of the Deployment below; so with several replicas that needs the user's
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specpilot.fleets.kubernetes.objects import condition_of, uid_of
-from specpilot.fleets.kubernetes.request import DEPLOYMENTS, PODS, REPLICA_SETS, Object, Resource
+from specpilot.fleets.kubernetes.objects import is_ready, uid_of
+from specpilot.fleets.kubernetes.request import DEPLOYMENTS, REPLICA_SETS, Object, Resource
 from specpilot.fleets.kubernetes.workloads.base import (
     Family,
     HasRoom,
@@ -112,17 +112,13 @@ def _below(member: Object, family: Family) -> set[str]:
 def _rolling_pods(pods: Sequence[Object], *, wanted: int) -> list[str]:
     """Words about pods that are too many, too few, or not ready."""
     words = []
-    leaving = sum(1 for pod in pods if pod["metadata"].get("deletionTimestamp"))
-    ready = sum(
-        1
-        for pod in pods
-        if not pod["metadata"].get("deletionTimestamp")
-        and condition_of(pod, "Ready").get("status") == "True"
-    )
+    staying = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+    leaving = len(pods) - len(staying)
+    ready = sum(is_ready(pod) for pod in staying)
     if leaving:
-        words.append(f"{leaving} {PODS.plural} are going away")
-    if len(pods) - leaving != wanted:
-        words.append(f"{len(pods) - leaving} replicas exist and {wanted} are wanted")
+        words.append(f"{leaving} pods are going away")
+    if len(staying) != wanted:
+        words.append(f"{len(staying)} replicas exist and {wanted} are wanted")
     if ready < wanted:
         words.append(f"{ready} of {wanted} are ready")
     return words

@@ -7,7 +7,7 @@ that changes the template also sets the partition, and no moment lies between.
 from collections.abc import Iterable
 
 from specpilot.domain.settings import JsonValue
-from specpilot.fleets.kubernetes.objects import condition_of, uid_of
+from specpilot.fleets.kubernetes.objects import is_ready, uid_of
 from specpilot.fleets.kubernetes.request import PODS, Object, Request, delete
 from specpilot.fleets.kubernetes.wiring import CHANGE_ANNOTATION
 from specpilot.fleets.kubernetes.workloads.base import Family, Look, Workload, dig
@@ -55,8 +55,8 @@ class PartitionedWorkload(Workload):
         """Delete the pods that a change left broken: the controller waits for them for ever."""
         if not self.rolling(Family(root=root)):
             return ()
-        template = next(path for path in self.templates if dig(root, path))
-        change_id = str(dig(root, (*template, "metadata", "annotations", CHANGE_ANNOTATION)) or "")
+        [(_, template), *_] = self.pod_templates(root)
+        change_id = str(dig(template, ("metadata", "annotations", CHANGE_ANNOTATION)) or "")
         serving = [replica[0] for replica in self.replicas(look())]  # what else there is goes along
         return tuple(
             delete(
@@ -80,8 +80,7 @@ def left_behind(pods: Iterable[Object], *, change_id: str) -> list[Object]:
     for pod in pods:
         metadata = pod["metadata"]
         written_by = (metadata.get("annotations") or {}).get(CHANGE_ANNOTATION)
-        serves = condition_of(pod, "Ready").get("status") == "True"
         ours = written_by and written_by != change_id
-        if ours and not serves and not metadata.get("deletionTimestamp"):
+        if ours and not is_ready(pod) and not metadata.get("deletionTimestamp"):
             found.append(pod)
     return found

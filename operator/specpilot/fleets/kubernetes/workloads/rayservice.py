@@ -24,6 +24,7 @@ from typing import Any
 from specpilot.domain.settings import UNRECOGNISED, Declared, JsonValue, canonical_json
 from specpilot.fleets.kubernetes.channels.base import View
 from specpilot.fleets.kubernetes.channels.owner import OwnerChannel
+from specpilot.fleets.kubernetes.replicas import address_of
 from specpilot.fleets.kubernetes.request import Object, Resource
 from specpilot.fleets.kubernetes.wiring import named
 from specpilot.fleets.kubernetes.workloads import serveconfig
@@ -77,12 +78,8 @@ class ServeConfig(OwnerChannel):
 
     def question(self, view: View) -> str:
         """See `Channel`."""
-        for pod in view.pods:
-            address = str(dig(pod, ("status", "podIP")) or "")
-            if address:
-                host = f"[{address}]" if ":" in address else address
-                return f"http://{host}:{_dashboard_port(pod)}/api/serve/applications/"
-        return ""
+        bases = (address_of(pod, _dashboard_port(pod)) for pod in view.pods)
+        return next((f"{base}/api/serve/applications/" for base in bases if base), "")
 
     def runs(self, view: View, pod: Object, engine: Mapping[str, Any]) -> Declared:
         """See `Channel`: what Ray Serve says it has deployed, once that runs."""

@@ -96,8 +96,8 @@ class StormServiceWorkload(OwnedWorkload):
 
     def engine_pods(self, family: Family) -> tuple[Object, ...]:
         """See `OwnedWorkload`: those with a container of the same name and start as the role's."""
-        templates = [dig(family.root, path) for path in self.templates_in(family.root)]
-        names = {c["name"] for t in templates for c in t["spec"]["containers"] if _is_engine(c)}
+        templates = self.pod_templates(family.root)
+        names = {c["name"] for _, t in templates for c in t["spec"]["containers"] if _is_engine(c)}
         return tuple(
             pod
             for pod in family.pods
