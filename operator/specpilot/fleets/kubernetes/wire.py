@@ -13,9 +13,9 @@ from specpilot.domain.targets import TargetRef
 from specpilot.engines import CommandLineError, without_speculation
 from specpilot.fleets.kubernetes import problems
 from specpilot.fleets.kubernetes.api import FIELD_MANAGER
-from specpilot.fleets.kubernetes.changes import pointer
+from specpilot.fleets.kubernetes.changes import Changes, pointer
 from specpilot.fleets.kubernetes.channels import View
-from specpilot.fleets.kubernetes.channels.annotation import AnnotationChannel
+from specpilot.fleets.kubernetes.channels.annotation import AnnotationChannel, annotation_path
 from specpilot.fleets.kubernetes.gitops import keeper
 from specpilot.fleets.kubernetes.observing import container_of
 from specpilot.fleets.kubernetes.replicas import pick_container
@@ -94,18 +94,12 @@ class Plan:
         For the object in the cluster alone: in a manifest that is applied again and again it would
         set Specpilot's own changes back each time.
         """
-        found: list[Object] = []
+        changes = Changes(self.root)
         for wired in self.containers:
-            if not wired.setting:
-                continue
-            at: Path = (*wired.template, "metadata", "annotations")
-            if dig(self.root, at[:-1]) is None:
-                found.append({"op": "add", "path": pointer(at[:-1]), "value": {}})
-            if dig(self.root, at) is None:
-                found.append({"op": "add", "path": pointer(at), "value": {}})
-            where = pointer((*at, CONFIG_ANNOTATION))
-            found.append({"op": "add", "path": where, "value": wired.setting})
-        return found
+            if wired.setting:
+                path = annotation_path(wired.template, CONFIG_ANNOTATION)
+                changes.to(path, wired.setting)
+        return changes.operations
 
 
 def plan(root: Object, *, container: str = "", version: str = "") -> Plan:
