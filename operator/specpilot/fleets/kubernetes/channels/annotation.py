@@ -89,7 +89,7 @@ class AnnotationChannel(Channel):
         """See `Channel`."""
         _, template = view.templates()[0]
         rest = user_template(template)
-        for revision in (m for members in family.members.values() for m in members):
+        for revision in family.between():
             if dig(revision, ("spec", "template")) is None:
                 continue
             found, others = template_of(revision)

@@ -94,7 +94,7 @@ class ArgumentsChannel(PatchChannel):
     def earlier(self, view: View, family: Family, wanted: Declared) -> Letters | None:
         """See `PatchChannel`."""
         base = self.edits(view)
-        for revision in (m for members in family.members.values() for m in members):
+        for revision in family.between():
             template = dig(revision, ("spec", "template"))
             if template is None or template["spec"].get("containers") is None:
                 continue

@@ -42,6 +42,10 @@ class Family:
         """The members of a kind."""
         return self.members.get(resource, ())
 
+    def between(self) -> list[Object]:
+        """The members of all kinds."""
+        return [member for members in self.members.values() for member in members]
+
 
 Look: TypeAlias = Callable[[], Family]
 """Reads the family anew: some list requests, so only where the root alone does not tell."""

@@ -105,8 +105,8 @@ class OwnedWorkload(Workload):
 
 def _below(member: Object, family: Family) -> set[str]:
     """Uids of what a member owns, directly or through others."""
-    members = [o for objs in family.members.values() for o in objs]
-    return {uid_of(o) for o in descendants(uid_of(member), [*members, *family.pods])}
+    below = descendants(uid_of(member), [*family.between(), *family.pods])
+    return {uid_of(o) for o in below}
 
 
 def _rolling_pods(pods: Sequence[Object], *, wanted: int) -> list[str]:
