@@ -14,7 +14,7 @@ from specpilot.fleets.kubernetes import KubernetesFleet
 from specpilot.fleets.kubernetes.channels import owned_fields
 from specpilot.fleets.kubernetes.objects import slim_pod, slim_replica_set, slim_workload
 from specpilot.fleets.kubernetes.request import REPLICA_SETS
-from specpilot.fleets.kubernetes.wiring import annotations
+from specpilot.fleets.kubernetes.wiring import CONFIG_ANNOTATION, annotations
 from specpilot.fleets.kubernetes.workloads import WORKLOADS
 from specpilot.fleets.kubernetes.workloads.base import Family, Workload
 from tests.unit.fleets_kubernetes.fakes import (
@@ -119,6 +119,14 @@ def held_canary(*, given: int = 1) -> Family:
     return family(found, sets, canary, *pods())
 
 
+def contested() -> Family:
+    """Somebody has set another value under the annotations of the change."""
+    noted = {**annotations(NGRAM), CONFIG_ANNOTATION: '{"method":"suffix"}'}
+    path = {"f:template": {"f:metadata": {"f:annotations": {f"f:{CONFIG_ANNOTATION}": {}}}}}
+    managed = [{"manager": "kubectl-edit", "fieldsV1": {"f:spec": path}}]
+    return family(deployment(annotations=noted, metadata={"managedFields": managed}))
+
+
 def test_a_held_canary() -> None:
     state = observe(held_canary())
     assert state.problem is None
@@ -139,6 +147,8 @@ def test_a_held_canary() -> None:
         (held_canary(), Declared(), Extent.ALL, True, "to be undone"),
         (family(deployment()), Declared(), Extent.ALL, False, "it runs"),
         (family(deployment()), NGRAM, Extent.CANARY, True, "to be begun"),
+        (contested(), NGRAM, Extent.CANARY, False, "a contest is not ours to win"),
+        (contested(), Declared(), Extent.ALL, True, "what is ours is to be given back"),
         (None, NGRAM, Extent.CANARY, True, "not known yet"),
     ],
 )

@@ -153,6 +153,12 @@ def test_a_stateful_set_rolls(status: Object, said: str) -> None:
     assert bool(words) is bool(said)
 
 
+def test_who_set_a_partition_is_told_how_to_let_go() -> None:
+    words = STS.how_to_release(stateful_set(rollingUpdate={"partition": 2}))
+    assert "spec.updateStrategy.rollingUpdate.partition is 2" in words
+    assert words.endswith("set it to 0")
+
+
 def test_only_pods_that_a_change_left_and_that_do_not_serve_are_in_the_way() -> None:
     broken = {"conditions": {"Ready": "False"}}
     ours = annotations(NGRAM)

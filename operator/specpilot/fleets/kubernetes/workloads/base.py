@@ -107,13 +107,13 @@ class Workload(ABC):
         replicas = dig(root, self.replicas_at(root))
         return 1 if replicas is None else int(replicas)
 
-    def canaries(self, root: Object, asked: int) -> int:
-        """How many replicas try a setting: those asked for, as far as there are so many."""
-        return min(asked, max(self.replicas_wanted(root), 1))
-
     def desired(self, family: Family) -> int:
         """The same, where what it owns knows better (an autoscaler that writes there)."""
         return self.replicas_wanted(family.root)
+
+    def canaries(self, root: Object, asked: int) -> int:
+        """How many replicas try a setting: those asked for, as far as there are so many."""
+        return min(asked, max(self.replicas_wanted(root), 1))
 
     def unheld(self, root: Object) -> str:
         """Why a roll of it cannot be held after its first replicas, in words; "" where it can."""
