@@ -277,7 +277,6 @@ def connect(
     context: str = "",
     in_cluster: bool = False,
     field_manager: str = FIELD_MANAGER,
-    timeout_s: float = 10.0,
 ) -> Api:
     """Connect as the kubeconfig says, or as the pod's service account.
 
@@ -286,7 +285,6 @@ def connect(
         context: Context in it; "" means the current one.
         in_cluster: Use the service account of the pod this runs in.
         field_manager: See `Api`.
-        timeout_s: See `Api`.
 
     Raises:
         FleetError: There is no usable configuration.
@@ -311,4 +309,4 @@ def connect(
     configuration.retries = False
     configuration.keep_alive = True
     configuration.connection_pool_maxsize = 32
-    return Api(ApiClient(configuration), field_manager=field_manager, timeout_s=timeout_s)
+    return Api(ApiClient(configuration), field_manager=field_manager)

@@ -167,12 +167,11 @@ def json_patch(
     namespace: str = "",
     name: str,
     field_manager: str,
-    subresource: str = "",
 ) -> Request:
     """Change an object by operations; a `test` among them that fails refuses all of them (422)."""
     return Request(
         method="PATCH",
-        path=resource.path(namespace=namespace, name=name, subresource=subresource),
+        path=resource.path(namespace=namespace, name=name),
         query=(("fieldManager", field_manager),),
         body=operations,
         content_type=JSON_PATCH,
