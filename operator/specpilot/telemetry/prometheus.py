@@ -61,7 +61,8 @@ class PrometheusTelemetry(Background):
         clock: Dates the rounds; with a clock of the past it looks at the past.
         labels: How this Prometheus names namespace and pod.
         interval_s: Seconds between rounds. Shorter than the scrape interval brings nothing.
-        settle_s: How far behind the clock a round looks, so that scrapes under way are complete.
+        settle_s: How far behind the clock a round looks. Prometheus shows a scrape whole or not at
+            all, so that nothing is gained by waiting, but for who compares with a later look.
         deadline_s: Longest time for one round; None means two intervals, at least 10 s.
         keep_s: How far back windows can reach at least; longer ones are kept once asked for.
         stale_floor_s: Samples younger than this are never stale; beyond it, 3 intervals are.
@@ -74,7 +75,7 @@ class PrometheusTelemetry(Background):
         clock: Clock,
         labels: Labels = _DEFAULT_LABELS,
         interval_s: float = 15.0,
-        settle_s: float = 1.0,
+        settle_s: float = 0.0,
         deadline_s: float | None = None,
         keep_s: float = 420.0,
         stale_floor_s: float = 30.0,

@@ -45,7 +45,8 @@ class PrometheusDevices(Background):
         clock: Dates the rounds; with a clock of the past they look at the past.
         matchers: More matchers for the exporters' series, as PromQL (`cluster="a"`).
         interval_s: Seconds between rounds. Shorter than the scrape interval brings nothing.
-        settle_s: How far behind the clock a round looks, so that scrapes under way are complete.
+        settle_s: How far behind the clock a round looks. Prometheus shows a scrape whole or not at
+            all, so that nothing is gained by waiting, but for who compares with a later look.
         deadline_s: Longest time for one round; None means the interval, at least 10 s.
         keep_s: How far back windows can reach at least; longer ones are kept once asked for.
         stale_floor_s: Samples younger than this are never stale; beyond it, 3 intervals are.
@@ -59,7 +60,7 @@ class PrometheusDevices(Background):
         clock: Clock,
         matchers: str = "",
         interval_s: float = 15.0,
-        settle_s: float = 1.0,
+        settle_s: float = 0.0,
         deadline_s: float | None = None,
         keep_s: float = KEEP_S,
         stale_floor_s: float = STALE_FLOOR_S,

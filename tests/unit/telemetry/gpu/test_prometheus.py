@@ -124,8 +124,8 @@ def test_a_window_holds_the_means_of_the_pods_devices(rounds: Rounds) -> None:
     rounds.round(2)
     window = rounds.window()
     assert (window.fault, window.faults, window.trouble) == (None, {}, "")
-    # The exporter was scraped 6 s before each round: three at 95 %, two at 50 %.
-    assert window.last == rounds.clock.at - timedelta(seconds=6)
+    # The exporter was scraped 5 s before each round: three at 95 %, two at 50 %.
+    assert window.last == rounds.clock.at - timedelta(seconds=5)
     assert window.gauges[UTIL] == pytest.approx((0.95 + 0.95 + 0.725 + 0.5) / 4, rel=0.03)
     assert window.gauges[POWER] == pytest.approx(1000.0)
     assert window.interval_s == 15.0
@@ -210,8 +210,8 @@ def test_matchers_are_its_own() -> None:
 def test_a_clock_of_the_past_looks_at_the_past(rounds: Rounds) -> None:
     rounds.round(3)
     asked = [float(seen.asked["time"]) for seen in rounds.server.seen[::2]]
-    assert asked == [END.timestamp() - 600 + 15 * n - 1.0 for n in (1, 2, 3)]
-    assert rounds.window().last == END - timedelta(seconds=600 - 45 + 6)
+    assert asked == [END.timestamp() - 600 + 15 * n for n in (1, 2, 3)]
+    assert rounds.window().last == END - timedelta(seconds=600 - 45 + 5)
 
 
 def test_windows_longer_than_what_is_kept_are_kept_once_asked_for(rounds: Rounds) -> None:
