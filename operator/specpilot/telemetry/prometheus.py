@@ -15,8 +15,9 @@ import math
 import operator
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 
 from specpilot.domain.ports import Ask, Clock
 from specpilot.domain.readings import Readings, UnknownReason
@@ -233,18 +234,34 @@ class PrometheusTelemetry(Background):
         """
         pods, labels = Pods(), self._labels
         whole = Scope(namespaces=scopes[0].namespaces, labels=labels)
-        pods.absorb_state(self._query(promql.state(whole), at, until), labels)
-        pods.absorb_gauges(self._query(promql.gauges(whole, over_s=over_s), at, until), labels)
-        rest = set(pods)
+        texts = [promql.state(whole), promql.gauges(whole, over_s=over_s)]
         for scope in scopes:
-            text = promql.values(scope, wanted)
-            share = pods.absorb_values(self._query(text, at, until), labels)
+            texts.append(promql.values(scope, wanted))
             if wanted.buckets:
-                text = promql.buckets(scope, wanted.buckets)
-                share |= pods.absorb_values(self._query(text, at, until), labels)
-            rest -= share
-            yield from ((where, pods[where]) for where in share)
-        yield from ((where, pods[where]) for where in rest)
+                texts.append(promql.buckets(scope, wanted.buckets))
+        with closing(self._answers(texts, at, until)) as bodies:
+            pods.absorb_state(next(bodies), labels)
+            pods.absorb_gauges(next(bodies), labels)
+            rest = set(pods)
+            for _ in scopes:
+                share = pods.absorb_values(next(bodies), labels)
+                if wanted.buckets:
+                    share |= pods.absorb_values(next(bodies), labels)
+                rest -= share
+                yield from ((where, pods[where]) for where in share)
+            yield from ((where, pods[where]) for where in rest)
+
+    def _answers(
+        self, texts: Sequence[str], at: float, until: float
+    ) -> Generator[bytes, None, None]:
+        """Ask one query after the other: the next one while the answer before it is taken in."""
+        with ThreadPoolExecutor(1, thread_name_prefix="prometheus-ask") as asking:
+            coming = asking.submit(self._query, texts[0], at, until)
+            for text in texts[1:]:
+                body = coming.result()
+                coming = asking.submit(self._query, text, at, until)
+                yield body
+            yield coming.result()
 
     def _take(
         self,
