@@ -156,9 +156,7 @@ class Measurement:
 
     def _setting(self, replica: Replica) -> str:
         """The policy's name for what a replica runs; the replica's own where it has none."""
-        return active_setting(
-            self.policy, replica.declared, engine_version=self.state.engine_version
-        ).name
+        return active_setting(self.policy, replica.declared, engine=self.state.engine).name
 
     def _ask(self, key: str, replicas: Sequence[Replica], start: datetime, end: datetime) -> Ask:
         return Ask(

@@ -11,13 +11,14 @@ import typer
 
 from specpilot.cli.rendering import Version
 from specpilot.domain.settings import JsonValue, Setting
-from specpilot.engines import On, Parsed, Runtime
+from specpilot.engines import Parsed
 from specpilot.engines.judging import Judged, judge
 from specpilot.engines.provenance import Source
 from specpilot.engines.reading import setting_of
+from specpilot.engines.runs import run_of, runtimes
 from specpilot.engines.speculators import locked, may_speculate_by_itself
 from specpilot.engines.versions import VersionError, read_version
-from specpilot.fleets.kubernetes.podline import PodLine, Variable, resolve
+from specpilot.fleets.kubernetes.podline import PodLine, resolve
 from specpilot.fleets.kubernetes.podline_channel import Advice, advice
 from specpilot.fleets.kubernetes.podline_objects import (
     Documents,
@@ -185,7 +186,10 @@ def _found(
         by_itself, config = speculates != config, speculates
     judged = Judged()
     if not parsed.problem:
-        judged = judge(config, version=known, runtime=_runtime(line, parsed))
+        run = run_of(
+            parsed.launch, argv=line.argv, env=line.env, unknown=line.unknown, version=known
+        )
+        judged = judge(config, version=known, runtime=runtimes(run)[0])
     return Found(
         name=name,
         line=line,
@@ -196,22 +200,6 @@ def _found(
             parsed, line, owner=None if template is None else template.owner, version=known
         ),
         by_itself=by_itself,
-    )
-
-
-def _runtime(line: PodLine, parsed: Parsed) -> Runtime:
-    script = " ".join(line.argv)
-
-    def switch(name: str, *, on: On, off: On) -> On | None:
-        variable = line.variables.get(name, Variable(value=None, origin=""))
-        if variable.value not in {"0", "1"} or name in script:
-            return None
-        return on if variable.value == "1" else off
-
-    return Runtime(
-        engine=switch("VLLM_USE_V1", on=On.V1, off=On.V0),
-        runner=switch("VLLM_USE_V2_MODEL_RUNNER", on=On.MRV2, off=On.MRV1),
-        data_parallel=parsed.launch.data_parallel,
     )
 
 

@@ -48,7 +48,7 @@ from specpilot.domain.readings import Readings
 from specpilot.domain.rules import RuleSetVersion
 from specpilot.domain.settings import UNRECOGNISED, Setting
 from specpilot.domain.targets import TargetState
-from specpilot.engines import render
+from specpilot.engines import render_for
 from specpilot.store import StoreError, TargetBusyError
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class Evaluator:
                 p,
                 change=in_flight.get(p.target.key),
                 memory=memories.get(p.ref.uid, PolicyMemory()),
-                limits=limits_left_to_rules(p, engine_version=states[p.ref.uid].engine_version),
+                limits=limits_left_to_rules(p, engine=states[p.ref.uid].engine),
             )
             for p in mine
         }
@@ -172,7 +172,7 @@ class Evaluator:
             self._publish(policy, state, readings, version, memory=memory, in_flight=in_flight)
             return memory
         declared = in_force(state, in_flight)
-        active = active_setting(policy, declared, engine_version=state.engine_version)
+        active = active_setting(policy, declared, engine=state.engine)
         if in_flight is None:
             memory = remember_active(memory, active, now=now)
             memory = contests.noticed(memory, declared, now=now)
@@ -299,7 +299,7 @@ class Evaluator:
         *,
         now: datetime,
     ) -> tuple[Objection | None, FlagChange | None, PolicyMemory]:
-        rendered = render(wanted.setting, version=state.engine_version)
+        rendered = render_for(wanted.setting, state.engine)
         objection = objection_to(
             wanted.setting,
             wanted.kind,

@@ -12,7 +12,7 @@ from specpilot.domain.policy import Policy
 from specpilot.domain.readings import Readings
 from specpilot.domain.settings import Setting
 from specpilot.domain.targets import TargetState
-from specpilot.engines import render
+from specpilot.engines import render_for
 from specpilot.store import Store
 
 HISTORY = timedelta(days=2)
@@ -52,13 +52,13 @@ def objection_to(
         older = uow.changes.outcomes(policy.target, limit=OUTCOMES)
         open_changes = uow.changes.open() if most is not None else []
     known = {change.id for change in recent}
-    rendered = render(setting, version=state.engine_version)
+    rendered = render_for(setting, state.engine)
     return check(
         Proposal(
             policy=policy,
             state=state,
             setting=setting,
-            active=active_setting(policy, state.declared, engine_version=state.engine_version),
+            active=active_setting(policy, state.declared, engine=state.engine),
             config=rendered.config,
             refused=rendered.refused,
             limit=rendered.guard,

@@ -31,7 +31,7 @@ from specpilot.domain.readiness import look
 from specpilot.domain.readings import Readings
 from specpilot.domain.situation import Situation, Wait
 from specpilot.domain.targets import TargetProblem, TargetState
-from specpilot.engines import render
+from specpilot.engines import render_for
 from specpilot.store import ConcurrentUpdateError, StoreError
 
 log = logging.getLogger(__name__)
@@ -198,7 +198,7 @@ class Reconciler:
         setting = policy.settings.get(change.wanted.setting)
         if setting is None:
             return f"spec.settings has no {change.wanted.setting} any more"
-        rendered = render(setting, version=state.engine_version)
+        rendered = render_for(setting, state.engine)
         if not rendered.refused and rendered.config != change.wanted.config:
             return f"spec.settings says something else of {setting.name} than what was proposed"
         with self._store.read() as uow:

@@ -25,7 +25,7 @@ from specpilot.domain.recall import (
 from specpilot.domain.settings import Declared, Setting
 from specpilot.domain.signals import REMEMBERED
 from specpilot.domain.targets import TargetState
-from specpilot.engines import render
+from specpilot.engines import render_for
 from specpilot.store import AcceptanceSample, UnitOfWork
 
 EVERY = timedelta(minutes=1)
@@ -151,7 +151,7 @@ def _subject(
         tried = candidate(policy, memory) or speculating(policy, memory)
         if tried is None:
             return None
-        rendered = render(tried, version=state.engine_version)
+        rendered = render_for(tried, state.engine)
         if rendered.refused:
             return None
         name, config = tried.name, rendered.config

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from specpilot.domain.economics import Measurement, config_hash
+from specpilot.domain.engine_run import EngineRun
 from specpilot.domain.policy import Policy
 from specpilot.domain.settings import Setting
-from specpilot.engines import render
+from specpilot.engines.runs import renderings
 from specpilot.store import Store
 
 _TEMPLATE = "template "
@@ -37,8 +38,8 @@ def costs_of(
     for setting in settings.values():
         if setting.is_off:
             continue
-        rendered = render(setting, version=version)
-        config = config_hash(rendered.config)
-        if not rendered.refused and (of_it := [m for m in own if m.config == config]):
+        said = renderings(setting, EngineRun(version=version))
+        configs = {config_hash(each.config) for each in said if not each.refused}
+        if of_it := [m for m in own if m.config in configs]:
             found[setting.name] = of_it
     return found

@@ -18,6 +18,7 @@ from specpilot.domain.asking import speculating
 from specpilot.domain.changes import ChangeReason, FlagChange, Phase
 from specpilot.domain.context import SettingFacts, TargetFacts
 from specpilot.domain.economics import Measurement
+from specpilot.domain.engine_run import EngineRun
 from specpilot.domain.evaluation import CompiledRuleSet
 from specpilot.domain.gates import Objection, Proposal, check
 from specpilot.domain.memory import PolicyMemory
@@ -277,7 +278,7 @@ class Replay:
             ref=self._policy.target,
             desired_replicas=1 if target.replicas is None else target.replicas,
             replicas=(replica,) if serving else (),
-            engine_version=target.engine or "",
+            engine=EngineRun(version=target.engine or ""),
         )
 
     def _change(self, wanted: Wanted, active: Setting, *, now: datetime) -> FlagChange:

@@ -8,7 +8,7 @@ from specpilot.domain.memory import PolicyMemory
 from specpilot.domain.policy import Policy
 from specpilot.domain.settings import Setting
 from specpilot.domain.targets import TargetState
-from specpilot.engines import render
+from specpilot.engines import render_for
 
 
 def no_longer(
@@ -41,7 +41,7 @@ def no_longer(
         why = f"rule {change.rule.rule} does not hold any more"
     proposed = policy.settings.get(change.wanted.setting)
     if proposed is not None and not why:
-        rendered = render(proposed, version=state.engine_version)
+        rendered = render_for(proposed, state.engine)
         if not rendered.refused and rendered.config != change.wanted.config:
             why = f"setting {proposed.name} was edited"
     return why

@@ -1,11 +1,12 @@
 """Looking at a target the way every part of the controller does."""
 
 from specpilot.domain.changes import FlagChange, Phase
+from specpilot.domain.engine_run import EngineRun
 from specpilot.domain.policy import Policy
 from specpilot.domain.ports import Fleet, FleetError
 from specpilot.domain.settings import OFF, UNRECOGNISED, Declared, Setting
 from specpilot.domain.targets import Problem, TargetProblem, TargetRef, TargetState
-from specpilot.engines import render
+from specpilot.engines import is_rendering, render_for
 
 
 def observe(fleet: Fleet, ref: TargetRef) -> TargetState:
@@ -29,20 +30,19 @@ _TRIED = frozenset({Phase.CANARY, Phase.ANALYSING, Phase.ROLLING_BACK})
 """Phases in which the wanted setting is on trial and the old one is still in force."""
 
 
-def limits_left_to_rules(policy: Policy, *, engine_version: str) -> dict[str, int]:
+def limits_left_to_rules(policy: Policy, *, engine: EngineRun) -> dict[str, int]:
     """Batch limits of the policy's settings that this engine would not keep to by itself."""
     return {
         name: limit
         for name, setting in policy.settings.items()
         if setting.disable_above_batch_size is not None
-        and (limit := render(setting, version=engine_version).guard) is not None
+        and (limit := render_for(setting, engine).guard) is not None
     }
 
 
-def active_setting(policy: Policy, declared: Declared, *, engine_version: str) -> Setting:
+def active_setting(policy: Policy, declared: Declared, *, engine: EngineRun) -> Setting:
     """Return which of the policy's settings runs, judged by what the engine was told."""
     for setting in policy.settings.values():
-        rendered = render(setting, version=engine_version)
-        if not rendered.refused and rendered.config == declared.config:
+        if is_rendering(declared.config, setting, engine):
             return setting
     return OFF if not declared.config else Setting(name=UNRECOGNISED, method=UNRECOGNISED)

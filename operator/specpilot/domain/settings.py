@@ -40,7 +40,7 @@ class Setting:
     model: str | None = None
     num_speculative_tokens: int | None = None
     disable_above_batch_size: int | None = None
-    extra: Mapping[str, JsonValue] = field(default_factory=dict)
+    extra: Mapping[str, JsonValue] = field(default_factory=dict, hash=False)
 
     @property
     def is_off(self) -> bool:

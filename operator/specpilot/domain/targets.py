@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from specpilot.domain.engine_run import EngineRun
 from specpilot.domain.settings import Declared
 
 
@@ -137,7 +138,7 @@ class TargetState:
             workload's own strategy allows; without that a change means downtime.
         deadlock: Why a roll by the workload's own strategy would wait for ever, in words: it
             starts a replica before one stops, and no node has room. "" when it would not.
-        engine_version: The engine's version as text, "" when not known.
+        engine: The engine that new replicas run, and how it is run.
         labels: Labels of the workload itself.
         progress_deadline_s: The workload's own limit for a replica to become ready, 0 for none.
         kv_transfer: It is one half of a disaggregated pair (prefill, decode) that hands its KV
@@ -158,13 +159,18 @@ class TargetState:
     unheld: str = ""
     can_add_replica: bool = True
     deadlock: str = ""
-    engine_version: str = ""
+    engine: EngineRun = field(default_factory=EngineRun)
     labels: Mapping[str, str] = field(default_factory=dict)
     progress_deadline_s: float = 0.0
     kv_transfer: bool = False
     scaling: str = ""
     keeper: Keeper | None = None
     channel: str = ""
+
+    @property
+    def engine_version(self) -> str:
+        """The engine's version as text, "" when not known."""
+        return self.engine.version
 
     def first_wave(self, canaries: int) -> int:
         """How many replicas try a setting first: all of them where a roll cannot be held."""

@@ -17,33 +17,43 @@ class Launch:
 
     Attributes:
         model: The model that is served; "" when it is not known.
-        data_parallel: Ranks of data parallelism; None when not stated or not known.
+        data_parallel: Ranks of data parallelism, 1 when not stated; None when not known.
     """
 
     model: str = ""
     data_parallel: int | None = None
 
 
-def launch_of(words: Sequence[Word]) -> Launch:
-    """Read the engine's words; of flags that are given twice, the last counts."""
+def launch_of(words: Sequence[Word], *, whole: bool = True) -> Launch:
+    """Read the engine's words; of flags that are given twice, the last counts.
+
+    Args:
+        words: The words.
+        whole: They are all; else what is not among them may stand in a file that is not known.
+    """
     ranks = _last(words, _DATA_PARALLEL)
+    not_stated = 1 if whole else None
     return Launch(
         model=_model(words),
-        data_parallel=int(ranks) if _RANKS.fullmatch(ranks) else None,
+        data_parallel=not_stated if ranks is None else _number(ranks),
     )
 
 
+def _number(text: str) -> int | None:
+    return int(text) if _RANKS.fullmatch(text) else None
+
+
 def _model(words: Sequence[Word]) -> str:
-    named = _last(words, _MODEL)
+    named = _last(words, _MODEL) or ""
     if named or not words:
         return named
     first = words[0]
     return "" if first.unknown or first.text.startswith("-") else first.text
 
 
-def _last(words: Sequence[Word], names: frozenset[str]) -> str:
-    """The value of a flag, "" when there is none or it is not known."""
-    found = ""
+def _last(words: Sequence[Word], names: frozenset[str]) -> str | None:
+    """The value of a flag, "" when it is not known; None when the flag is not there."""
+    found: str | None = None
     for index, word in enumerate(words):
         written, equals, text = word.text.partition("=")
         if not written.startswith("-") or written.replace("_", "-") not in names:

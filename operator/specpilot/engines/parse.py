@@ -102,7 +102,7 @@ class _Reader:
     def read(self, words: Sequence[Word], *, files: Mapping[str, str]) -> Parsed:
         rest, path, at = _without_config_file(words)
         flags = collect(rest)
-        launch = launch_of(rest)
+        launch = launch_of(rest, whole=path is None)
         if path is not None:
             content = files.get(path)
             if content is not None:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from specpilot.cli import live
 from specpilot.cli import signals as command
 from specpilot.cli.main import app
+from specpilot.domain.engine_run import EngineRun
 from specpilot.domain.policy import Policy, PolicyRef
 from specpilot.domain.ports import Ask, FleetError
 from specpilot.domain.settings import Declared, Setting
@@ -91,7 +92,7 @@ def replica(name: str, declared: Declared, **fields: Any) -> Replica:
 
 STATE = TargetState(
     ref=REF,
-    engine_version="0.32.0",
+    engine=EngineRun(version="0.32.0"),
     replicas=(
         replica("a", Declared()),
         replica("b", Declared(), ready=False, failure="CrashLoopBackOff: exit 1"),

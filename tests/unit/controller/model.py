@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from specpilot.domain.changes import Extent, Intent
+from specpilot.domain.engine_run import EngineRun
 from specpilot.domain.ports import Ask, FleetError
 from specpilot.domain.readings import Reading, Readings, UnknownReason, unknown
 from specpilot.domain.settings import Declared
@@ -111,7 +112,7 @@ class ModelFleet:
             user_template=f"t{self.template}",
             rolling="some are replaced" if moving and not self.held else "",
             halted=self.held,
-            engine_version=self.version,
+            engine=EngineRun(version=self.version),
         )
 
     def _current(self, pod: Pod) -> bool:

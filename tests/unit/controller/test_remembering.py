@@ -9,6 +9,7 @@ import pytest
 from specpilot.controller.status_object import status_object
 from specpilot.domain.changes import ChangeKind, FlagChange, Phase
 from specpilot.domain.economics import Measurement
+from specpilot.domain.engine_run import EngineRun
 from specpilot.domain.policy import AlertRoute, CostPoint, Mode, Probe
 from specpilot.domain.readings import Reading, UnknownReason
 from specpilot.domain.recall import AcceptanceHour
@@ -174,7 +175,7 @@ def test_another_engine_version_knows_nothing_of_the_old_one(tmp_path: Path) -> 
     kept_probe(world)
     observe = world.fleet.observe
     world.fleet.observe = lambda ref: replace(  # type: ignore[method-assign]
-        observe(ref), engine_version="0.33.0"
+        observe(ref), engine=EngineRun(version="0.33.0")
     )
     world.run(10)
     found = reading(world, "cost_ratio")

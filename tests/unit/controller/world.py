@@ -16,6 +16,7 @@ from specpilot.controller.reconciler import Reconciler
 from specpilot.controller.recorder import Recorder
 from specpilot.controller.registry import PolicyStatus
 from specpilot.domain.changes import Extent, FlagChange, Intent
+from specpilot.domain.engine_run import EngineRun
 from specpilot.domain.policy import Canary, Limits, Policy, PolicyRef
 from specpilot.domain.ports import Ask, FleetError
 from specpilot.domain.readings import Reading, Readings, UnknownReason, unknown
@@ -176,7 +177,7 @@ class FakeFleet:
             rolling=f"{len(wrong)} to go" if wrong and not held else "",
             halted=held,
             can_add_replica=len(live) > 1,
-            engine_version="0.32.0",
+            engine=EngineRun(version="0.32.0"),
             labels={"tier": "gold"},
         )
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from specpilot.controller.targets import limits_left_to_rules
 from specpilot.domain.batch_limits import rule_name, with_limits
 from specpilot.domain.conditions import Truth
 from specpilot.domain.context import TargetFacts
+from specpilot.domain.engine_run import EngineRun, Generation, ModelRunner
 from specpilot.domain.evaluation import CompiledRuleSet, Evaluation
 from specpilot.domain.readings import Reading, Readings, UnknownReason
 from specpilot.domain.rules import Rule, RuleSet
@@ -16,6 +18,14 @@ from specpilot.domain.settings import OFF, Setting
 from tests.unit.domain.builders import NEW, NGRAM, at, policy, replica, state
 
 WINDOW = timedelta(minutes=3)
+
+
+def ran(version: str, **how: Any) -> EngineRun:
+    """An engine that is run as its release does by default, but for what is said."""
+    default = {"generation": Generation.DEFAULT, "runner": ModelRunner.DEFAULT, "data_parallel": 1}
+    return EngineRun(version=version, **(default | how))
+
+
 USERS = RuleSet(name="mine", rules=(Rule(name="on", when="batch_size > 0", setting="ngram"),))
 DEEP = Setting(name="deep", method="ngram", num_speculative_tokens=8)
 
@@ -78,19 +88,31 @@ def test_nothing_is_added_where_nothing_is_left_to_rules() -> None:
     assert with_limits(USERS, {}, window=WINDOW) is USERS
 
 
+LEFT = {"ngram": 32}
+
+
 @pytest.mark.parametrize(
-    ("version", "left", "reason"),
+    ("run", "left", "reason"),
     [
-        ("0.8.1", {}, "the flag of the V0 engine works"),
-        ("0.9.2", {"ngram": 32}, "the default engine reads no key"),
-        ("0.17.0", {"ngram": 32}, "neither key nor schedule"),
-        ("0.24.0", {}, "a schedule"),
-        ("0.33.0", {}, "a schedule"),
+        (ran("0.8.1"), {}, "the flag of the V0 engine works"),
+        (ran("0.9.2"), LEFT, "the default engine reads no key"),
+        (ran("0.9.2", generation=Generation.V0), {}, "V0 reads it"),
+        (ran("0.9.2", generation=Generation.UNKNOWN), LEFT, "it may be V1"),
+        (ran("0.17.0"), LEFT, "neither key nor schedule"),
+        (ran("0.24.0"), {}, "a schedule"),
+        (ran("0.24.0", data_parallel=2), LEFT, "no schedule with data parallelism"),
+        (ran("0.24.0", data_parallel=None), LEFT, "there may be data parallelism"),
+        (ran("0.24.0", runner=ModelRunner.UNKNOWN), LEFT, "runner 2 may be chosen"),
+        (ran("0.30.0"), LEFT, "runner 2 is the default and ignores a schedule"),
+        (ran("0.30.0", runner=ModelRunner.V1), {}, "runner 1 follows it"),
+        (ran("0.33.0"), {}, "a schedule"),
+        (ran("0.33.0", runner=ModelRunner.UNKNOWN), {}, "both runners follow it"),
+        (ran("0.33.0", generation=Generation.V0), {}, "a left-over variable decides nothing"),
     ],
 )
-def test_which_limits_are_left_to_rules(version: str, left: dict[str, int], reason: str) -> None:
+def test_which_limits_are_left_to_rules(run: EngineRun, left: dict[str, int], reason: str) -> None:
     limited = Setting(
         name="ngram", method="ngram", num_speculative_tokens=4, disable_above_batch_size=32
     )
     who = policy(settings={"off": OFF, "ngram": limited, "deep": DEEP})
-    assert limits_left_to_rules(who, engine_version=version) == left, reason
+    assert limits_left_to_rules(who, engine=run) == left, reason

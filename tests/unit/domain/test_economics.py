@@ -7,6 +7,7 @@ import pytest
 
 from specpilot.domain.changes import FlagChange, Phase, Slice
 from specpilot.domain.economics import Measurement, NotMeasured, decode_steps, measure
+from specpilot.domain.engine_run import EngineRun
 from specpilot.domain.policy import Canary
 from specpilot.domain.readings import UnknownReason
 from specpilot.domain.settings import Declared
@@ -15,7 +16,7 @@ from tests.unit.domain.builders import OLD, REF, at, change, state
 
 OFF = Declared(setting="off", config="", change_id="c0")
 ON = Declared(setting="ngram", config='{"method":"ngram"}', change_id="c1")
-HERE: TargetState = state(ON, engine_version="0.32.0")
+HERE: TargetState = state(ON, engine=EngineRun(version="0.32.0"))
 LEAST = Canary(min_requests=20, min_drafts=1000)
 
 
@@ -360,7 +361,7 @@ REFUSED = [
     Refused(
         reason="neither version nor template is known",
         probe=Arms().probe(base_template=""),
-        target=replace(HERE, engine_version="", user_template=""),
+        target=replace(HERE, engine=EngineRun(version=""), user_template=""),
         says="engine version is not known",
         why=UnknownReason.AMBIGUOUS,
     ),
@@ -376,5 +377,5 @@ def test_what_cannot_be_known_is_refused_in_words(case: Refused) -> None:
 
 
 def test_without_a_version_the_template_stands_for_the_engine() -> None:
-    found = measured(Arms().probe(), target=replace(HERE, engine_version=""))
+    found = measured(Arms().probe(), target=replace(HERE, engine=EngineRun(version="")))
     assert found.engine == "template t1"

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpilot.domain.changes import ChangeKind, ChangeReason, FlagChange, Phase
+from specpilot.domain.engine_run import EngineRun
 from specpilot.domain.gates import GateReason, Proposal, check
 from specpilot.domain.policy import Limits, Mode
 from specpilot.domain.settings import OFF
@@ -112,10 +113,10 @@ CASES = [
     Case("... and is told with its engine and its reason", GateReason.RECENTLY_FAILED,
          {"history": [ended(Phase.ROLLED_BACK, 15, to="ngram", engine="0.32.0",
                             undo_reason=ChangeReason.REPLICA_FAILED)],
-          "state": replace(TWO, engine_version="0.32.0")}, "on 0.32.0 (ReplicaFailed)"),
+          "state": replace(TWO, engine=EngineRun(version="0.32.0"))}, "on 0.32.0 (ReplicaFailed)"),
     Case("another engine version starts afresh", None,
          {"history": [ended(Phase.ROLLED_BACK, 15, to="ngram", engine="0.31.0")],
-          "state": replace(TWO, engine_version="0.32.0")}),
+          "state": replace(TWO, engine=EngineRun(version="0.32.0"))}),
     Case("... as does an edited setting", None, {"config": '{"method":"ngram"}',
           "history": [ended(Phase.ROLLED_BACK, 15, to="ngram")]}),
     Case("... and an edited workload: image, memory, anything", None,

@@ -421,7 +421,7 @@ def test_what_else_the_line_says() -> None:
     launch = parse([*SERVE, "--data-parallel-size=4", "--port", "80"]).launch
     assert (launch.model, launch.data_parallel) == ("org/model", 4)
     launch = parse(["python3", "-m", "vllm.entrypoints.openai.api_server", "--model=m"]).launch
-    assert (launch.model, launch.data_parallel) == ("m", None)
+    assert (launch.model, launch.data_parallel) == ("m", 1)
     launch = parse(["sh", "-c", "vllm serve $MODEL -dp $N"]).launch
     assert (launch.model, launch.data_parallel) == ("", None)
 

@@ -197,6 +197,7 @@ _CONTAINER_FIELDS = (
     "command",
     "args",
     "env",
+    "envFrom",
     "ports",
     "resources",
     "restartPolicy",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from specpilot.domain.engine_run import EngineRun
 from specpilot.domain.ports import FleetError
 from specpilot.domain.settings import JsonValue
 from specpilot.domain.targets import Replica, TargetRef, TargetState
@@ -84,7 +85,7 @@ class Observer:
             unheld=workload.unheld(root),
             can_add_replica=workload.can_add_replica(family, self._has_room),
             deadlock=self._deadlock(workload, family),
-            engine_version=view.version,
+            engine=_engine_run(channel, view),
             labels=root["metadata"].get("labels") or {},
             progress_deadline_s=workload.progress_deadline_s(root),
             channel=f"{channel.name}: {channel.why}",
@@ -135,12 +136,7 @@ class Observer:
 
     def _version(self, view: View, groups: Sequence[tuple[Object, ...]]) -> str:
         images = {uid_of(group[0]): _image(group[0], view.container) for group in groups}
-        if view.templates():
-            _, container = view.engine()
-            image = str(container.get("image") or "")
-        else:
-            newest = max((group[0] for group in groups), key=_created, default=None)
-            image = images[uid_of(newest)] if newest is not None else ""
+        image = str((_engine(view) or {}).get("image") or "")
         same = (
             replica_of_group(group, container=view.container)
             for group in groups
@@ -168,6 +164,21 @@ class Observer:
 
     def _has_room(self, specs: Sequence[Mapping[str, Any]]) -> bool:
         return self._capacity.room_for(specs).there
+
+
+def _engine(view: View) -> Mapping[str, Any] | None:
+    """The container that new replicas run the engine in; the newest pod's, without a template."""
+    if view.templates():
+        return view.engine()[1]
+    newest = max(view.pods, key=_created, default=None)
+    return None if newest is None else pick_container(newest["spec"]["containers"], view.container)
+
+
+def _engine_run(channel: Channel, view: View) -> EngineRun:
+    container = _engine(view)
+    if container is None:
+        return EngineRun(version=view.version)
+    return channel.engine_run(view, container)
 
 
 def _hands_kv_over(view: View) -> bool:

@@ -81,6 +81,15 @@ class PodLine:
         """Variables with known values."""
         return {n: v.value for n, v in self.variables.items() if v.value is not None}
 
+    @property
+    def unknown(self) -> Container[str]:
+        """Names of variables that there are, or may be, with values that are not known."""
+        return _Names(
+            frozenset(n for n, v in self.variables.items() if v.value is None),
+            frozenset(self.env),
+            bool(self.more_variables),
+        )
+
     def place(self, at: int) -> str:
         """A place of `argv` in words: `args[2]`."""
         if not 0 <= at < len(self.argv):
@@ -96,11 +105,7 @@ class PodLine:
             env=known,
             files=self.files,
             variable=variable if variable in known else "",
-            unknown=_Names(
-                frozenset(n for n, v in self.variables.items() if v.value is None),
-                frozenset(known),
-                bool(self.more_variables),
-            ),
+            unknown=self.unknown,
         )
 
 

@@ -130,7 +130,7 @@ def _has_variable(container: Mapping[str, Any]) -> bool:
 def read_line(container: Mapping[str, Any], *, annotation: str = "", version: str = "") -> Parsed:
     """Parse the command line as the kubelet hands it over where the variable is defined."""
     env = {**literal_env(container), VARIABLE: annotation}
-    return _parse(tuple(argv(container)), tuple(env.items()), _readable(version))
+    return _parse(tuple(argv(container)), tuple(env.items()), readable(version))
 
 
 def is_wired(container: Mapping[str, Any], *, version: str = "") -> bool:
@@ -145,7 +145,7 @@ def _parse(line: tuple[str, ...], env: tuple[tuple[str, str], ...], version: str
 
 
 @functools.lru_cache(maxsize=64)
-def _readable(version: str) -> str:
+def readable(version: str) -> str:
     """The version, "" where it is none that the tables know how to place (a house's own build)."""
     try:
         read_version(version)
@@ -220,7 +220,7 @@ def fault(container: Mapping[str, Any], *, workload: str, version: str = "") -> 
         version: Version of the engine, "" when not known.
     """
     where = f'{workload}, container "{container["name"]}"'
-    if _readable(version) and not empty_value_is_off(version=version):
+    if readable(version) and not empty_value_is_off(version=version):
         return Problem(
             reason=TargetProblem.NOT_WIRED,
             message=f"{where}: vLLM {version} does not start with an empty {FLAG}, so it could "

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from specpilot.domain.engine_run import EngineRun
 from specpilot.domain.settings import Declared
 from specpilot.domain.targets import Replica, TargetRef, TargetState
 from specpilot.fleets.local.machine import CHANGE, CONFIG, ENDPOINT, REPLICA, SETTING
@@ -54,7 +55,7 @@ def running(ref: TargetRef, *, state_dir: Path) -> TargetState:
         ref=ref,
         desired_replicas=len(replicas),
         replicas=tuple(replicas),
-        engine_version=known.pop() if len(known) == 1 else "",
+        engine=EngineRun(version=known.pop() if len(known) == 1 else ""),
     )
 
 

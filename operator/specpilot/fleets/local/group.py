@@ -1,6 +1,7 @@
 """The supervisor of one group: a thread that keeps its servers as they are wanted."""
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from specpilot.fleets.local.machine import LocalMachine
 from specpilot.fleets.local.plan import Keep, Replace, next_steps, wishes
 from specpilot.fleets.local.process import kill_owned, owned
 from specpilot.fleets.local.routing import Router
+from specpilot.fleets.local.running_engines import engine_run
 from specpilot.fleets.local.slot import Slot
 from specpilot.fleets.local.spec import LocalGroup
 from specpilot.fleets.local.state import GroupLock, GroupRecord, StateFile
@@ -156,7 +158,7 @@ class GroupSupervisor:
                 halted=self._halted(),
                 # One of several may be missing while it is replaced; the only one may not.
                 can_add_replica=spec.surge or spec.replicas > 1,
-                engine_version=self._engine_version(),
+                engine=engine_run(spec, inherited=os.environ, version=self._engine_version()),
                 labels=spec.labels,
                 progress_deadline_s=spec.start_timeout,
             )

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from specpilot.domain.engine_run import EngineRun
 from specpilot.domain.settings import Declared, JsonValue
 from specpilot.domain.targets import Channel as ChannelName
 from specpilot.domain.targets import Problem
 from specpilot.fleets.kubernetes.request import Object, Request
+from specpilot.fleets.kubernetes.running_engines import engine_run
 from specpilot.fleets.kubernetes.wiring import running
 from specpilot.fleets.kubernetes.workloads.base import Family, Path, Workload
 
@@ -141,6 +143,10 @@ class Channel(ABC):
     def question(self, view: View) -> str:
         """Address to ask what runs, where no pod's own words tell; "" where they do."""
         return ""
+
+    def engine_run(self, view: View, engine: Mapping[str, Any]) -> EngineRun:
+        """How the engine of a container is run."""
+        return engine_run(engine, version=view.version)
 
     def runs(self, view: View, pod: Object, engine: Mapping[str, Any]) -> Declared:
         """What a pod runs in the engine's container."""

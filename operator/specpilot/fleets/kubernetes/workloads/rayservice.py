@@ -21,6 +21,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from specpilot.domain.engine_run import EngineRun
 from specpilot.domain.settings import UNRECOGNISED, Declared, JsonValue, canonical_json
 from specpilot.fleets.kubernetes.channels.base import View
 from specpilot.fleets.kubernetes.channels.owner import OwnerChannel
@@ -80,6 +81,14 @@ class ServeConfig(OwnerChannel):
         """See `Channel`."""
         bases = (address_of(pod, _dashboard_port(pod)) for pod in view.pods)
         return next((f"{base}/api/serve/applications/" for base in bases if base), "")
+
+    def engine_run(self, view: View, engine: Mapping[str, Any]) -> EngineRun:
+        """See `Channel`: a pod's command line starts Ray, and says nothing of the engine."""
+        try:
+            ranks = serveconfig.find(self._text(self.values(view))).data_parallel
+        except ValueError:
+            ranks = None
+        return EngineRun(version=view.version, data_parallel=ranks)
 
     def runs(self, view: View, pod: Object, engine: Mapping[str, Any]) -> Declared:
         """See `Channel`: what Ray Serve says it has deployed, once that runs."""

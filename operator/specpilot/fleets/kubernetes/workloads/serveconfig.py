@@ -17,6 +17,7 @@ from specpilot.domain.settings import JsonValue
 
 KEY = "speculative_config"
 _KWARGS = "engine_kwargs"
+_DATA_PARALLEL = "data_parallel_size"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +28,13 @@ class Found:
         application: Name of its application.
         path: Keys and indices that lead to the model's entry.
         config: Its speculative config; None for none.
+        data_parallel: Ranks of data parallelism, 1 when not stated; None when not understood.
     """
 
     application: str
     path: tuple[str | int, ...]
     config: JsonValue
+    data_parallel: int | None
 
 
 def find(text: str) -> Found:
@@ -54,7 +57,9 @@ def find(text: str) -> Found:
             f"can be steered; write the model as an entry there, one in each RayService"
         )
     name, path, entry = found[0]
-    return Found(application=name, path=path, config=_config(entry))
+    return Found(
+        application=name, path=path, config=_config(entry), data_parallel=_data_parallel(entry)
+    )
 
 
 def config_in(application: object) -> JsonValue:
@@ -118,6 +123,14 @@ def _config(entry: Mapping[str, Any]) -> JsonValue:
     kwargs = entry.get(_KWARGS)
     config: JsonValue = kwargs.get(KEY) if isinstance(kwargs, Mapping) else None
     return config or None
+
+
+def _data_parallel(entry: Mapping[str, Any]) -> int | None:
+    kwargs = entry.get(_KWARGS)
+    ranks = kwargs.get(_DATA_PARALLEL) if isinstance(kwargs, Mapping) else None
+    if ranks is None:
+        return 1
+    return ranks if isinstance(ranks, int) and not isinstance(ranks, bool) else None
 
 
 def _wanted(document: Any, path: tuple[str | int, ...], config: JsonValue) -> Any:
