@@ -25,12 +25,8 @@ DATA_PARALLEL = "VLLM_DP_SIZE"
 
 _GENERATIONS = {"0": Generation.V0, "1": Generation.V1}
 _RUNNERS = {"0": ModelRunner.V1, "1": ModelRunner.V2}
-_ON = {
-    Generation.V0: On.V0,
-    Generation.V1: On.V1,
-    ModelRunner.V1: On.MRV1,
-    ModelRunner.V2: On.MRV2,
-}
+_ENGINE_PARTS: Mapping[Generation, On] = {Generation.V0: On.V0, Generation.V1: On.V1}
+_RUNNER_PARTS: Mapping[ModelRunner, On] = {ModelRunner.V1: On.MRV1, ModelRunner.V2: On.MRV2}
 
 
 def run_of(
@@ -93,10 +89,10 @@ def runtimes(run: EngineRun) -> tuple[Runtime, ...]:
     behaviour = table.behaviour
     engines: tuple[On | None, ...] = (None,)
     if release in behaviour.V0_ENGINE.span and release in behaviour.V1_ENGINE.span:
-        engines = _ways(run.generation, (On.V0, On.V1))
+        engines = _ways(run.generation, _ENGINE_PARTS, unknown=Generation.UNKNOWN)
     runners: tuple[On | None, ...] = (None,)
     if release in behaviour.RUNNER_V2.span:
-        runners = _ways(run.runner, (On.MRV1, On.MRV2))
+        runners = _ways(run.runner, _RUNNER_PARTS, unknown=ModelRunner.UNKNOWN)
     ranks = (1, 2) if run.data_parallel is None else (run.data_parallel,)
     return tuple(
         Runtime(engine=engine, runner=runner, data_parallel=number)
@@ -104,10 +100,9 @@ def runtimes(run: EngineRun) -> tuple[Runtime, ...]:
     )
 
 
-def _ways(found: Generation | ModelRunner, both: tuple[On, On]) -> tuple[On | None, ...]:
-    if found in {Generation.UNKNOWN, ModelRunner.UNKNOWN}:
-        return (None, *both)
-    return (_ON.get(found),)
+def _ways(found: _T, parts: Mapping[_T, On], *, unknown: _T) -> tuple[On | None, ...]:
+    """The parts that may run; None stands for the release's default."""
+    return (None, *parts.values()) if found is unknown else (parts.get(found),)
 
 
 def render_for(setting: Setting, run: EngineRun) -> Rendered:
@@ -138,7 +133,7 @@ def renderings(setting: Setting, run: EngineRun) -> tuple[Rendered, ...]:
     return _renderings(setting, extra, run)
 
 
-@functools.lru_cache(maxsize=8192)
+@functools.lru_cache(maxsize=16384)
 def _renderings(setting: Setting, extra: str, run: EngineRun) -> tuple[Rendered, ...]:  # noqa: ARG001
     # Each tick asks for each setting of each policy. `extra` is part of the question as text: to
     # Python 1 and true are equal, to an engine they are not.

@@ -9,7 +9,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ import pytest
 from specpilot.domain.changes import Extent
 from specpilot.domain.settings import OFF, Declared, Setting
 from specpilot.domain.targets import Channel
-from specpilot.engines import render
+from specpilot.engines import render, render_for
 from tests.cluster.cluster import Cluster
 from tests.cluster.manifests import PORT
 from tests.integration.kubernetes.conftest import (
@@ -71,16 +71,18 @@ RUNS = {
 }
 
 
-def simulated(version: str, *, wired: bool) -> Manifest:
-    return engine(
+def simulated(version: str, *arguments: str, wired: bool, env: Sequence[Manifest] = ()) -> Manifest:
+    found = engine(
         "m",
         "--host=$(POD_IP)",
         f"--port={PORT}",
+        *arguments,
         wired=wired,
         image=f"{IMAGE}:v{version}",
         ports=[{"name": "http", "containerPort": PORT}],
         readinessProbe={"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 1},
     )
+    return {**found, "env": [*found["env"], *env]}
 
 
 def told(endpoint: str) -> dict[str, Any] | None:
@@ -114,10 +116,8 @@ def watched(target: Target) -> Iterator[Ready]:
         watcher.join()
 
 
-@pytest.mark.parametrize("version", RUNS)
-def test_it_takes_effect_on_every_pod_or_no_pod_is_touched(
-    version: str, make_target: MakeTarget, cluster: Cluster, record_property: Any
-) -> None:
+def publish(cluster: Cluster, version: str) -> None:
+    """Make a release's image known to the nodes."""
     cluster.images.add(
         f"{IMAGE}:v{version}",
         entrypoint=[sys.executable, "-m", "specpilot.sim", "serve"],
@@ -127,6 +127,13 @@ def test_it_takes_effect_on_every_pod_or_no_pod_is_touched(
             "VLLM_SERVER_DEV_MODE": "1",
         },
     )
+
+
+@pytest.mark.parametrize("version", RUNS)
+def test_it_takes_effect_on_every_pod_or_no_pod_is_touched(
+    version: str, make_target: MakeTarget, cluster: Cluster, record_property: Any
+) -> None:
+    publish(cluster, version)
     wired = version not in {"0.8.2", "0.9.2"}  # before 0.10.1 an empty value does not start
     channel = Channel.AUTO if wired else Channel.ARGS
     target = make_target(simulated(version, wired=wired), replicas=REPLICAS, channel=channel)
@@ -154,3 +161,55 @@ def test_it_takes_effect_on_every_pod_or_no_pod_is_touched(
         took = f"{time.monotonic() - began:.0f} s, never fewer than {ready.fewest} ready"
         record_property("version run", (version, wanted.name, rendered.config or "off", took))
     assert tuple(ran) == RUNS[version]
+
+
+@dataclass(frozen=True)
+class Run:
+    reason: str
+    version: str
+    arguments: tuple[str, ...]
+    env: tuple[Manifest, ...]
+    limit: dict[str, Any]
+    """What the engine is told of a limit of 32; empty where a rule keeps it."""
+
+
+LIMITED = setting("limited", "ngram", disable_above_batch_size=32, extra={"prompt_lookup_max": 4})
+V0 = {"name": "VLLM_USE_V1", "value": "0"}
+V1 = {"name": "VLLM_USE_V1", "value": "1"}
+FROM_ELSEWHERE = {
+    "name": "VLLM_USE_V2_MODEL_RUNNER",
+    "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k", "optional": True}},
+}
+FOLLOWED = {"num_speculative_tokens_per_batch_size": [[1, 32, 4], [33, 1_000_000, 0]]}
+
+HOW = [
+    Run("one rank: a schedule", "0.24.0", (), (), FOLLOWED),
+    Run("two ranks: a rule", "0.24.0", ("--data-parallel-size", "2"), (), {}),
+    Run("a runner that is not known: a rule", "0.24.0", (), (FROM_ELSEWHERE,), {}),
+    Run("V0: its key", "0.9.1", (), (V0,), {"disable_by_batch_size": 33}),
+    Run("V1: a rule", "0.9.1", (), (V1,), {}),
+]
+
+
+@pytest.mark.parametrize("run", HOW, ids=lambda run: run.reason)
+def test_a_limit_is_told_to_an_engine_that_keeps_it_as_it_is_run(
+    run: Run, make_target: MakeTarget, cluster: Cluster
+) -> None:
+    publish(cluster, run.version)
+    wired = run.version != "0.9.1"
+    target = make_target(
+        simulated(run.version, *run.arguments, wired=wired, env=run.env),
+        replicas=1,
+        channel=Channel.AUTO if wired else Channel.ARGS,
+    )
+    found = target.observe().engine
+    rendered = render_for(LIMITED, found)
+    assert (rendered.guard is None) == bool(run.limit), found
+    declared = Declared(setting="limited", config=rendered.config, change_id="chat-1")
+    state = target.reconcile(declared, Extent.ALL, all_run(declared), deadline=60)
+    assert state.engine == found, "what we write does not change how it is run"
+    [replica] = state.live()
+    heard = told(replica.endpoint) or {}
+    assert {key: heard.get(key) for key in run.limit} == run.limit
+    keepers = {"disable_by_batch_size", "num_speculative_tokens_per_batch_size"}
+    assert not {key for key in keepers - run.limit.keys() if heard.get(key)}

@@ -47,7 +47,7 @@ class ModelFleet:
         self.declared = declared
         self.template = 1
         self.desired = size
-        self.version = "0.32.0"
+        self.run = EngineRun(version="0.32.0")
         self.foreign = False
         """Somebody else owns what is declared."""
         self.held = False
@@ -112,7 +112,7 @@ class ModelFleet:
             user_template=f"t{self.template}",
             rolling="some are replaced" if moving and not self.held else "",
             halted=self.held,
-            engine=EngineRun(version=self.version),
+            engine=self.run,
         )
 
     def _current(self, pod: Pod) -> bool:

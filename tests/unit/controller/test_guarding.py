@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from specpilot.domain.changes import ChangeReason, Phase
+from specpilot.domain.engine_run import EngineRun, Generation, ModelRunner
 from specpilot.domain.policy import AlertRoute, Event, Guardrail, Mode, Policy
 from specpilot.domain.settings import OFF, Declared
+from specpilot.engines import render_for
 from tests.unit.controller.model import START, Modelled
 from tests.unit.domain.builders import NGRAM
 
@@ -49,7 +51,7 @@ def test_a_batch_limit_that_the_engine_does_not_know_is_kept_to_all_the_same(
     """vLLM 0.17 crashes on the key and has no schedule yet: the intent is a rule nobody wrote."""
     limited = replace(NGRAM, disable_above_batch_size=10)
     world = Modelled(tmp_path, probe=None, settings={"off": OFF, "ngram": limited})
-    world.model.version = "0.17.0"
+    world.model.run = EngineRun(version="0.17.0")
     world.numbers.batch = 15.0  # the user's own rules say nothing of it
     world.run(150)
     assert not world.changes(), "three windows of a minute have not passed"
@@ -63,6 +65,37 @@ def test_a_batch_limit_that_the_engine_does_not_know_is_kept_to_all_the_same(
     world.numbers.batch = 1.0
     world.run(400, until=lambda: len(world.changes()) == 2 and ended(world))
     assert world.changes()[-1].wanted.setting == "ngram"
+
+
+@pytest.mark.parametrize(
+    ("run", "kept_by", "reason"),
+    [
+        (EngineRun(version="0.24.0", runner=ModelRunner.DEFAULT, data_parallel=1), "engine",
+         "a schedule is followed"),
+        (EngineRun(version="0.24.0", runner=ModelRunner.DEFAULT, data_parallel=2), "rule",
+         "with data parallelism it may hang"),
+        (EngineRun(version="0.24.0", runner=ModelRunner.DEFAULT), "rule",
+         "whether there is data parallelism is not known"),
+        (EngineRun(version="0.9.1", generation=Generation.V0), "engine", "V0 reads the key"),
+        (EngineRun(version="0.9.1", generation=Generation.V1), "rule", "V1 does not"),
+    ],
+)  # fmt: skip
+def test_who_keeps_a_batch_limit_depends_on_how_the_engine_is_run(
+    run: EngineRun, kept_by: str, reason: str, tmp_path: Path
+) -> None:
+    limited = replace(NGRAM, disable_above_batch_size=10)
+    world = Modelled(tmp_path, probe=None, settings={"off": OFF, "ngram": limited})
+    world.model.run = run
+    told = render_for(limited, run).config
+    start = Declared(setting="ngram", config=told, change_id="")
+    world.model.declared = start
+    for pod in world.model.pods:
+        pod.replica = replace(pod.replica, declared=start)
+    world.numbers.batch = 15.0  # the user's own rules say nothing of it
+    world.run(400, until=lambda: ended(world))
+    rules = [change.rule.rule for change in world.changes()]
+    assert rules == (["disableAboveBatchSize:ngram"] if kept_by == "rule" else []), reason
+    assert world.status().active == ("off" if kept_by == "rule" else "ngram")
 
 
 def test_a_canary_that_flaps_is_undone_though_its_numbers_are_fine(world: Modelled) -> None:
@@ -109,7 +142,7 @@ def test_what_failed_is_tried_again_when_the_engine_has_changed(world: Modelled)
     assert "on 0.32.0 (ReplicaFailed)" in held.message
     assert len(world.changes()) == 1
     world.model.crashing = set()
-    world.model.version = "0.33.0"
+    world.model.run = EngineRun(version="0.33.0")
     world.run(400, until=lambda: len(world.changes()) == 2 and ended(world))
     assert world.changes()[-1].phase is Phase.SUCCEEDED
 

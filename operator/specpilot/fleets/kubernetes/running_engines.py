@@ -44,7 +44,7 @@ def engine_run(container: Mapping[str, Any], *, version: str = "") -> EngineRun:
     )
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=16384)
 def _read(
     command: tuple[str, ...],
     args: tuple[str, ...],

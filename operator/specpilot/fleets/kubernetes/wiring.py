@@ -138,7 +138,7 @@ def is_wired(container: Mapping[str, Any], *, version: str = "") -> bool:
     return _has_variable(container) and read_line(container, annotation="", version=version).wired
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=16384)
 def _parse(line: tuple[str, ...], env: tuple[tuple[str, str], ...], version: str) -> Parsed:
     # All pods of a template share one line, and each tick reads all of them.
     return parse(line, version=version, env=dict(env), variable=VARIABLE)
