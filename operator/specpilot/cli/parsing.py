@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from specpilot.cli.rendering import Version
+from specpilot.cli.engine_options import Version
 from specpilot.domain.settings import JsonValue, Setting
 from specpilot.engines import Parsed
 from specpilot.engines.judging import Judged, judge

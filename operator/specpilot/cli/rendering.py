@@ -4,13 +4,20 @@ import json
 import shlex
 import sys
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
+from specpilot.cli.engine_options import (
+    DataParallel,
+    EngineChoice,
+    Generation,
+    ModelRunner,
+    RunnerChoice,
+    Version,
+)
 from specpilot.domain.rules import RuleSet
 from specpilot.domain.settings import OFF, OFF_NAME, Setting
 from specpilot.engines import On, Rendered, Runtime, render
@@ -32,27 +39,8 @@ _UNNAMED = "setting"
 """What a setting without a name is called."""
 
 
-class Generation(StrEnum):
-    """The two engines that some releases have."""
-
-    V0 = "v0"
-    V1 = "v1"
-
-
-class ModelRunner(StrEnum):
-    """The two model runners that some releases have."""
-
-    V1 = "v1"
-    V2 = "v2"
-
-
 _HELD = "nothing is changed: a policy that asks for it is held (SettingRefused)"
 """What is done instead of a setting that is refused."""
-
-Version = Annotated[
-    str,
-    typer.Option("--version", help="Version of vLLM: 0.32.0. Without one, the newest described."),
-]
 
 
 def render_setting(
@@ -68,17 +56,9 @@ def render_setting(
     ] = None,
     name: Annotated[str, typer.Option("--name", help="The setting of the policy.")] = "",
     version: Version = "",
-    engine: Annotated[
-        Generation | None,
-        typer.Option("--engine", help="Engine, where the version has two (VLLM_USE_V1)."),
-    ] = None,
-    runner: Annotated[
-        ModelRunner | None,
-        typer.Option("--runner", help="Model runner (VLLM_USE_V2_MODEL_RUNNER)."),
-    ] = None,
-    data_parallel: Annotated[
-        int | None, typer.Option("--data-parallel", min=1, help="--data-parallel-size.")
-    ] = None,
+    engine: EngineChoice = None,
+    runner: RunnerChoice = None,
+    data_parallel: DataParallel = None,
     as_json: Annotated[bool, typer.Option("--json", help="The answer for machines.")] = False,
 ) -> None:
     """Print the arguments that a setting is on an engine version, or why it is none.

@@ -14,7 +14,9 @@ from specpilot.controller.evaluator import remember_active
 from specpilot.controller.freeze import frozen
 from specpilot.controller.gatekeeper import HISTORY
 from specpilot.controller.proposals import Wanted, proposal
+from specpilot.controller.targets import limits_left_to_rules
 from specpilot.domain.asking import speculating
+from specpilot.domain.batch_limits import with_limits
 from specpilot.domain.changes import ChangeReason, FlagChange, Phase
 from specpilot.domain.context import SettingFacts, TargetFacts
 from specpilot.domain.economics import Measurement
@@ -29,7 +31,7 @@ from specpilot.domain.rules import RuleSetVersion
 from specpilot.domain.settings import UNRECOGNISED, Declared, Setting
 from specpilot.domain.signals import SIGNALS
 from specpilot.domain.targets import Replica, TargetState
-from specpilot.engines import render
+from specpilot.engines import Rendered, render_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +128,7 @@ class Replay:
         *,
         names_only: bool,
         measured: Mapping[str, Sequence[Measurement]] | None = None,
+        run: EngineRun | None = None,
     ) -> None:
         """Compile.
 
@@ -136,6 +139,7 @@ class Replay:
             names_only: The settings of the policy are only names, and nobody said what is behind
                 them: `setting.method` and `setting.depth` are Unknown, and no engine is asked.
             measured: Remembered costs by setting; each serves from the time it was measured on.
+            run: The engine, where a moment does not say; None is not known.
 
         Raises:
             RuleSetError: The rule set cannot be used.
@@ -145,6 +149,8 @@ class Replay:
         self._policy = replace(policy, mode=Mode.AUTO, paused=False, probe=None)
         self._names_only = names_only
         self._measured = measured or {}
+        self._run = run or EngineRun()
+        self._with_limits: dict[EngineRun, CompiledRuleSet] = {}
 
     def begin(self, ran: str) -> ReplayMemory:
         """Memory to begin with: what really ran is also what the replay begins with."""
@@ -168,7 +174,8 @@ class Replay:
         readings = self._with_known_cost(
             _existing(moment.readings, active), active=active, memory=remembered, now=now
         )
-        evaluation = self._rules.evaluate(
+        engine = replace(self._run, version=moment.target.engine or self._run.version)
+        evaluation = self._in_force(engine).evaluate(
             readings,
             active=self._facts(active),
             parameters={**self._policy.parameters, **moment.parameters},
@@ -191,7 +198,9 @@ class Replay:
         objection = None
         after = active
         if wanted is not None:
-            objection = self._objection(wanted, active, moment, history=history)
+            objection = self._objection(
+                wanted, active, moment, engine=engine, readings=readings, history=history
+            )
             if objection is None:
                 after = wanted.setting
                 history = (self._change(wanted, active, now=now), *history)
@@ -207,6 +216,18 @@ class Replay:
             blind=evaluation.blind,
             memory=ReplayMemory(policy=remembered, ran=ran, history=history),
         )
+
+    def _in_force(self, engine: EngineRun) -> CompiledRuleSet:
+        """The rules, and those that keep the limits which an engine would not."""
+        if self._names_only:
+            return self._rules
+        found = self._with_limits.get(engine)
+        if found is None:
+            limits = limits_left_to_rules(self._policy, engine=engine)
+            rules = with_limits(self._version.rule_set, limits, window=self._policy.window)
+            found = CompiledRuleSet(rules) if limits else self._rules
+            self._with_limits[engine] = found
+        return found
 
     def _named(self, name: str) -> str:
         return name if name in self._policy.settings else UNRECOGNISED
@@ -250,19 +271,26 @@ class Replay:
         return Readings({**readings.by_signal, cost.signal: cost})
 
     def _objection(
-        self, wanted: Wanted, active: Setting, moment: Moment, *, history: tuple[FlagChange, ...]
+        self,
+        wanted: Wanted,
+        active: Setting,
+        moment: Moment,
+        *,
+        engine: EngineRun,
+        readings: Readings,
+        history: tuple[FlagChange, ...],
     ) -> Objection | None:
-        refused = ""
-        if moment.target.engine and not self._names_only:
-            refused = render(wanted.setting, version=moment.target.engine).refused
+        rendered = Rendered() if self._names_only else render_for(wanted.setting, engine)
         return check(
             Proposal(
                 policy=self._policy,
-                state=self._state(moment.target),
+                state=self._state(moment.target, engine),
                 setting=wanted.setting,
                 active=active,
                 config="",
-                refused=refused,
+                refused=rendered.refused if engine.version else "",
+                limit=rendered.guard,
+                batch=readings.value("batch_size"),
                 kind=wanted.kind,
                 history=history,
                 frozen=frozen(self._policy, now=moment.at) if moment.dated else "",
@@ -270,7 +298,7 @@ class Replay:
             )
         )
 
-    def _state(self, target: TargetFacts) -> TargetState:
+    def _state(self, target: TargetFacts, engine: EngineRun) -> TargetState:
         """The target as far as it is known: at rest, with room, and serving unless known not to."""
         serving = target.ready is None or target.ready > 0
         replica = Replica(id="replayed", declared=Declared(), ready=True)
@@ -278,7 +306,7 @@ class Replay:
             ref=self._policy.target,
             desired_replicas=1 if target.replicas is None else target.replicas,
             replicas=(replica,) if serving else (),
-            engine=EngineRun(version=target.engine or ""),
+            engine=engine,
         )
 
     def _change(self, wanted: Wanted, active: Setting, *, now: datetime) -> FlagChange:

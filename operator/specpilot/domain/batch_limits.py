@@ -20,9 +20,17 @@ DEAD_BAND = 0.2
 """Speculation may come back only this far below the limit, as a share of it."""
 
 
+_PREFIX = "disableAboveBatchSize:"
+
+
 def rule_name(setting: str) -> str:
     """Name of the rule that keeps to a setting's limit."""
-    return f"disableAboveBatchSize:{setting}"
+    return _PREFIX + setting
+
+
+def limited_setting(rule: Rule) -> str:
+    """The setting whose limit a generated rule keeps."""
+    return rule.name.removeprefix(_PREFIX)
 
 
 def resume(limit: int) -> float:

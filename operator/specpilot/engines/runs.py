@@ -8,6 +8,7 @@ limit to rules, rules enforce it, and they do so in every case.
 import functools
 import itertools
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from specpilot.domain.engine_run import EngineRun, Generation, ModelRunner
@@ -25,6 +26,8 @@ DATA_PARALLEL = "VLLM_DP_SIZE"
 
 _GENERATIONS = {"0": Generation.V0, "1": Generation.V1}
 _RUNNERS = {"0": ModelRunner.V1, "1": ModelRunner.V2}
+_NOT_KNOWN = "how the engine is run is not known in full, and rules keep a limit either way: "
+
 _ENGINE_PARTS: Mapping[Generation, On] = {Generation.V0: On.V0, Generation.V1: On.V1}
 _RUNNER_PARTS: Mapping[ModelRunner, On] = {ModelRunner.V1: On.MRV1, ModelRunner.V2: On.MRV2}
 
@@ -107,8 +110,13 @@ def _ways(found: _T, parts: Mapping[_T, On], *, unknown: _T) -> tuple[On | None,
 
 def render_for(setting: Setting, run: EngineRun) -> Rendered:
     """Render a setting for an engine as it is run: the answer that relies on it least."""
-    answers = renderings(setting, run)
-    return next((answer for answer in answers if answer.guard is not None), answers[0])
+    usual, *others = renderings(setting, run)
+    if usual.guard is not None:
+        return usual
+    least = next((answer for answer in others if answer.guard is not None), None)
+    if least is None:
+        return usual
+    return replace(least, instead=f"{_NOT_KNOWN}{least.instead}")
 
 
 def is_rendering(config: str, setting: Setting, run: EngineRun) -> bool:

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from specpilot.domain.conditions import Condition, ConditionError
@@ -22,8 +23,25 @@ _AT_LINE = re.compile(r"line (\d+), column")
 _OF_CONDITION = re.compile(r"the (?:condition|until) of ")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForPolicy:
+    """What lint takes of a policy.
+
+    Attributes:
+        settings: Its settings that speculate, each with the batch limit that is left to rules.
+        window: The window of its signals.
+    """
+
+    settings: Mapping[str, int | None]
+    window: timedelta
+
+
 def lint_text(
-    text: str, *, source: str, parameters: Mapping[str, float] | None = None
+    text: str,
+    *,
+    source: str,
+    parameters: Mapping[str, float] | None = None,
+    of: ForPolicy | None = None,
 ) -> list[Finding]:
     """Lint every RuleSet of a YAML text; documents of other kinds are left alone.
 
@@ -31,6 +49,7 @@ def lint_text(
         text: YAML, with `---` between documents.
         source: Name of the file.
         parameters: Values to look at the rules with, instead of their own.
+        of: The policy to look at them for.
     """
     try:
         documents = contents(text, source=source)
@@ -48,6 +67,7 @@ def lint_text(
                 number=number,
                 places=places[number - 1],
                 parameters=parameters or {},
+                of=of,
             )
     if not sets:
         message = "there is no RuleSet in it; one begins with `kind: RuleSet`"
@@ -62,6 +82,7 @@ def _document(
     number: int,
     places: Mapping[str, int],
     parameters: Mapping[str, float],
+    of: ForPolicy | None,
 ) -> list[Finding]:
     try:
         rule_set = rule_set_from(read(content, source=source, number=number))
@@ -69,7 +90,7 @@ def _document(
         conditions = list(_conditions(content, source=source, places=places))
         faults = [f for f in error.faults if not (conditions and _OF_CONDITION.search(f.message))]
         return [_of_fault(f, source=source, places=places) for f in faults] + conditions
-    return lint_rule_set(rule_set, source=source, places=places, parameters=parameters)
+    return lint_rule_set(rule_set, source=source, places=places, parameters=parameters, of=of)
 
 
 def lint_rule_set(
@@ -78,6 +99,7 @@ def lint_rule_set(
     source: str,
     places: Mapping[str, int] | None = None,
     parameters: Mapping[str, float] | None = None,
+    of: ForPolicy | None = None,
 ) -> list[Finding]:
     """Lint a rule set that was read already; `places` are the lines of its fields."""
     wrong = [name for name in parameters or {} if name not in rule_set.parameters]
@@ -87,7 +109,10 @@ def lint_rule_set(
         return [Finding(code=Code.UNKNOWN_NAME, where=source, field="parameters", message=message)]
     rule_set = replace(rule_set, parameters={**rule_set.parameters, **(parameters or {})})
     try:
-        findings: Sequence[Finding] = lint(CompiledRuleSet(rule_set))
+        compiled = CompiledRuleSet(rule_set)
+        findings: Sequence[Finding] = (
+            lint(compiled, settings=of.settings, window=of.window) if of else lint(compiled)
+        )
     except RuleSetError as error:
         return [Finding(code=Code.INVALID, where=source, field="rules", message=str(error))]
     numbers = {rule.name: number for number, rule in enumerate(rule_set.rules)}

@@ -421,3 +421,66 @@ def test_two_pages_tell_no_mean_of_a_gauge(run: Run, pages: str) -> None:
     assert few["replays"][0]["blind"] == few["replays"][0]["moments"]
     assert any("two looks cannot tell a mean" in note for note in few["notes"])
     assert not any("two looks" in note for note in run.json(*words, "2s")["notes"])
+
+
+# --- batch limits that rules keep
+
+LIMITED = POLICY.replace(
+    "numSpeculativeTokens: 4", "numSpeculativeTokens: 4, disableAboveBatchSize: 8"
+)
+LIMITED = LIMITED.replace("flipsPerHour: 1", "flipsPerHour: 4")
+AT_SIXTEEN = csv([(at, 16) for at, _ in ROWS], setting="ngram")
+"""Nothing that RULES would do anything about."""
+
+
+@pytest.mark.parametrize(
+    ("words", "flips_", "reason"),
+    [
+        (("--engine-version", "0.17.0"), ["off"], "neither key nor schedule"),
+        (("--engine-version", "0.24.0"), [], "a schedule, with the release's defaults"),
+        (("--engine-version", "0.24.0", "--data-parallel", "2"), ["off"], "no schedule with two"),
+        (("--engine-version", "0.9.1", "--engine", "v0"), [], "V0 keeps it"),
+        (("--engine-version", "0.9.1", "--engine", "v1"), ["off"], "V1 does not"),
+        (("--engine-version", "0.30.0", "--runner", "v1"), [], "runner 1 follows it"),
+        (("--engine-version", "0.30.0"), ["off"], "runner 2 does not"),
+        ((), ["off"], "nothing is known of the engine"),
+    ],
+)
+def test_a_limit_takes_part_where_the_engine_does_not_keep_it(
+    run: Run, words: tuple[str, ...], flips_: list[str], reason: str
+) -> None:
+    (run.directory / "limited.yaml").write_text(LIMITED, encoding="utf-8")
+    found = run.json(
+        "chat.yaml", "--policy", "limited.yaml", "--readings", "-", *words, stdin=AT_SIXTEEN
+    )
+    (replay,) = found["replays"]
+    assert [to for _, _, to in flips(replay)] == flips_, reason
+    said = [note for note in found["notes"] if "disableAboveBatchSize 8 of ngram" in note]
+    assert len(said) == len(flips_)
+    if flips_:
+        assert replay["flips"][0]["rule"] == "disableAboveBatchSize:ngram"
+        assert flips(replay)[0][0] == "08:15", "three windows of five minutes, as live"
+
+
+def test_the_window_of_the_replay_is_what_a_limit_waits_for(run: Run) -> None:
+    (run.directory / "limited.yaml").write_text(LIMITED, encoding="utf-8")
+    words = ("chat.yaml", "--policy", "limited.yaml", "--readings", "-", "--window", "2m")
+    (replay,) = run.json(*words, stdin=AT_SIXTEEN)["replays"]
+    assert flips(replay)[0][0] == "08:06"
+
+
+def test_the_engine_of_a_row_counts(run: Run) -> None:
+    (run.directory / "limited.yaml").write_text(LIMITED, encoding="utf-8")
+    text = AT_SIXTEEN.replace("setting.name", "setting.name,target.engine", 1)
+    text = text.replace(",ngram\n", ",ngram,0.24.0\n")
+    words = (
+        "chat.yaml",
+        "--policy",
+        "limited.yaml",
+        "--readings",
+        "-",
+        "--engine-version",
+        "0.17.0",
+    )
+    (replay,) = run.json(*words, stdin=text)["replays"]
+    assert flips(replay) == []

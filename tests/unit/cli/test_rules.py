@@ -477,3 +477,65 @@ def test_a_thousand_rows_a_second(run: Run) -> None:
     took = time.process_time() - start
     assert said.count("\n") == 4000
     assert took < 4, f"4000 rows took {took:.1f} s of one core"
+
+
+# --- rules that the operator adds
+
+LIMITED = """\
+apiVersion: specpilot.io/v1alpha1
+kind: SpeculationPolicy
+metadata: {name: chat, namespace: prod}
+spec:
+  target: {kind: Deployment, name: chat}
+  settings:
+    - {name: eagle3, method: eagle3, model: org/head, numSpeculativeTokens: 3,
+       disableAboveBatchSize: 8}
+  rules: {ruleSet: chat}
+  telemetry: {window: 2m}
+"""
+
+
+def test_a_generated_rule_is_shown_with_what_it_does_and_why(run: Run) -> None:
+    rules, limited = run.file("chat.yaml", RULES), run.file("policy.yaml", LIMITED)
+    words = ("show", rules, "--policy", limited, "--engine-version", "0.24.0")
+    said = run(*words, "--data-parallel", "2")
+    assert "1. disableAboveBatchSize:eagle3 (generated): asks for off when held for 6m" in said
+    assert 'when   setting.name == "eagle3" && batch_size > 8' in said
+    assert (
+        "why    disableAboveBatchSize is not rendered: ranks of data parallelism may hang" in said
+    )
+    assert "then   eagle3 comes back below a batch of 6.4 (gate BatchLimit)" in said
+    assert "2. off-when-busy: asks for off" in said
+    (found,) = json.loads(run(*words, "--data-parallel", "2", "--json"))["generated"]
+    assert found["keeps"] == {"setting": "eagle3", "disableAboveBatchSize": 8}
+    assert (found["setting"], found["for"]) == ("off", "6m")
+
+
+def test_where_the_engine_keeps_a_limit_there_is_no_such_rule(run: Run) -> None:
+    rules, limited = run.file("chat.yaml", RULES), run.file("policy.yaml", LIMITED)
+    words = ("show", rules, "--policy", limited, "--engine-version", "0.24.0")
+    said = run(*words)
+    assert "generated" not in said
+    assert "vLLM 0.24.0 keeps disableAboveBatchSize 8 of eagle3 itself" in said
+    assert json.loads(run(*words, "--json"))["generated"] == []
+
+
+def test_without_an_engine_a_limit_is_left_to_rules_and_yaml_is_what_can_be_applied(
+    run: Run,
+) -> None:
+    rules, limited = run.file("chat.yaml", RULES), run.file("policy.yaml", LIMITED)
+    assert "(generated)" in run("show", rules, "--policy", limited)
+    assert "generated rules cannot" in run("show", rules, "--policy", limited, "--yaml", code=2)
+
+
+def test_lint_for_a_policy_knows_the_rules_that_the_operator_adds(run: Run) -> None:
+    rules = run.file("chat.yaml", RULES.replace("batch_size < 4", "batch_size > 8"))
+    limited = run.file("policy.yaml", LIMITED)
+    alone = {f["code"] for f in json.loads(run("lint", rules, "--json", code=1))}
+    assert not alone & {Code.NEVER_COMES, Code.SHADOWED}
+    words = ("lint", rules, "--policy", limited, "--json", "--engine-version")
+    found = {f["code"]: f for f in json.loads(run(*words, "0.17.0", code=1))}
+    assert found[Code.NEVER_COMES]["rules"] == ["on-when-quiet"]
+    assert found[Code.NEVER_COMES]["line"], "with its place in the file"
+    kept = {f["code"] for f in json.loads(run(*words, "0.24.0", code=1))}
+    assert kept == alone, "the engine keeps the limit"

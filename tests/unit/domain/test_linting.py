@@ -274,7 +274,8 @@ def test_what_is_found(
 def test_every_code_has_its_case() -> None:
     shown = {code for _, expected, _ in TABLE for code, _ in expected}
     elsewhere = {Code.INVALID, Code.UNKNOWN_NAME, Code.UNUSED_PARAMETER}
-    assert shown | elsewhere == set(Code)
+    of_limits = {code for _, _, codes, _ in LIMITS for code in codes}
+    assert shown | elsewhere | of_limits == set(Code)
 
 
 def test_a_parameter_that_nothing_uses_is_named() -> None:
@@ -505,3 +506,53 @@ def test_why_an_overlap_is_an_error() -> None:
 
     assert winner_after_a_dip(upper) == "on"
     assert winner_after_a_dip(replace(upper, until="batch_size < 24")) == "off"
+
+
+# --- with the limits of a policy's settings
+
+NGRAM_ONLY = {"ngram": 32}
+BOTH: dict[str, int | None] = {"ngram": 32, "deep": None}
+
+LIMITS: list[tuple[Rule, Mapping[str, int | None], list[Code], str]] = [
+    (rule("on", "batch_size < 4", "ngram"), NGRAM_ONLY, [], "well below the limit"),
+    (rule("on", "batch_size > 40", "ngram"), NGRAM_ONLY, [Code.NEVER_COMES],
+     "only where the limit forbids it"),
+    (rule("on", "batch_size >= 25.6", "ngram"), NGRAM_ONLY, [Code.NEVER_COMES],
+     "the gate holds from the end of the dead band on"),
+    (rule("on", "batch_size > 20", "ngram"), NGRAM_ONLY, [Code.HELD_ABOVE], "on both sides of it"),
+    (rule("on", "queue_depth > 4", "ngram"), NGRAM_ONLY, [], "it does not look at the batch"),
+    (rule("on", "batch_size > 40", "deep"), BOTH, [], "another setting, without a limit"),
+    (rule("on", "batch_size > 40", "speculating"), NGRAM_ONLY, [Code.NEVER_COMES],
+     "the only one that it can mean has the limit"),
+    (rule("on", "batch_size > 40", "speculating"), BOTH, [], "it may mean the other"),
+    (rule("on", "batch_size > 40", "ngram"), {"ngram": None}, [], "the engine keeps it"),
+    (rule("off", "batch_size > 40"), NGRAM_ONLY, [Code.SHADOWED],
+     "the limit is lower, and fires no later"),
+    (rule("off", "batch_size > 40", hold=MINUTE), NGRAM_ONLY, [], "it fires sooner"),
+    (rule("off", "batch_size > 30"), NGRAM_ONLY, [], "it is true where the limit's is not"),
+    (rule("off", "batch_size > 40"), BOTH, [], "the other setting has no limit"),
+    (rule("off", "batch_size > 40", until="batch_size < 8"), NGRAM_ONLY, [],
+     "it stays true longer"),
+    (rule("off", "batch_size > 40 && queue_depth > 2"), NGRAM_ONLY, [Code.SHADOWED],
+     "narrower still"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given_", "limits", "codes", "reason"), LIMITS)
+def test_what_a_limit_that_rules_keep_does_to_a_rule(
+    given_: Rule, limits: Mapping[str, int | None], codes: list[Code], reason: str
+) -> None:
+    compiled = CompiledRuleSet(RuleSet(name="r", rules=(given_,)))
+    about = {Code.NEVER_COMES, Code.HELD_ABOVE, Code.SHADOWED, Code.CHASE, Code.OVERLAP}
+    found = lint(compiled, settings=limits, window=MINUTE)
+    assert [f.code for f in found if f.code in about] == codes, reason
+    assert not any(f.code in about for f in lint(compiled)), "without the policy nothing shows it"
+
+
+def test_a_limit_does_not_undo_what_a_gate_holds() -> None:
+    """At a batch of 40 the limit turns ngram off and the rule wants it back: the gate decides."""
+    rules = CompiledRuleSet(RuleSet(name="r", rules=(rule("on", "batch_size > 1", "ngram"),)))
+    found = lint(rules, settings=NGRAM_ONLY, window=MINUTE)
+    assert Code.CHASE not in {f.code for f in found}
+    (held,) = [f for f in found if f.code is Code.HELD_ABOVE]
+    assert "below a batch of 25.6" in held.message

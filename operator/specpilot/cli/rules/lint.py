@@ -8,10 +8,18 @@ from typing import Annotated, Any
 
 import typer
 
+from specpilot.cli.engine_options import (
+    DataParallel,
+    EngineChoice,
+    EngineVersion,
+    RunnerChoice,
+    stated,
+)
 from specpilot.cli.rules.source import HELP, STDIN, Database, read_text, resolve
+from specpilot.cli.rules.steered import Namespace, PolicyOption, Steered, steered
 from specpilot.cli.state import StateDir
 from specpilot.domain.linting import TITLES, Code, Finding, Severity
-from specpilot.resources.rule_lint import lint_rule_set, lint_text
+from specpilot.resources.rule_lint import ForPolicy, lint_rule_set, lint_text
 
 Sets = Annotated[list[str], typer.Argument(metavar="RULESET...", help=HELP)]
 
@@ -34,15 +42,23 @@ def lint(
             help="Look at the rules with this value, as a policy would set it.",
         ),
     ] = None,
+    policy: PolicyOption = "",
+    namespace: Namespace = "",
+    engine_version: EngineVersion = "",
+    engine: EngineChoice = None,
+    runner: RunnerChoice = None,
+    data_parallel: DataParallel = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON array of findings.")] = False,
 ) -> None:
     """Find what is wrong with rules: exits 1 on an error. The codes are in docs/rules-lint.md."""
     ignored, parameters = _codes(ignore or []), _parameters(parameter or [])
+    run = stated(engine_version, engine=engine, runner=runner, data_parallel=data_parallel)
     try:
+        of = _for(steered(policy, namespace, state=state, run=run)) if policy else None
         found = [
             finding
             for word in rule_sets
-            for finding in _lint(word, parameters, state=state, database=database)
+            for finding in _lint(word, parameters, of=of, state=state, database=database)
             if finding.code not in ignored
         ]
     except OSError as error:  # 1 is for findings, and here nothing was looked at
@@ -61,17 +77,34 @@ def lint(
 
 
 def _lint(
-    word: str, parameters: Mapping[str, float], *, state: Path, database: str
+    word: str,
+    parameters: Mapping[str, float],
+    *,
+    of: ForPolicy | None,
+    state: Path,
+    database: str,
 ) -> list[Finding]:
     if Path(word).is_dir():
         inside = sorted(str(path) for path in Path(word).glob("*.yaml"))
         if not inside:
             raise typer.BadParameter(f"{word} has no *.yaml in it")
-        return [f for w in inside for f in _lint(w, parameters, state=state, database=database)]
+        return [
+            f for w in inside for f in _lint(w, parameters, of=of, state=state, database=database)
+        ]
     if word == STDIN or Path(word).is_file():
-        return lint_text(read_text(word), source=word, parameters=parameters)
+        return lint_text(read_text(word), source=word, parameters=parameters, of=of)
     found = resolve(word, state=state, database=database)
-    return lint_rule_set(found.rule_set, source=found.label, parameters=parameters)
+    return lint_rule_set(found.rule_set, source=found.label, parameters=parameters, of=of)
+
+
+def _for(found: Steered) -> ForPolicy:
+    limits = found.limits
+    return ForPolicy(
+        settings={
+            s.name: limits.get(s.name) for s in found.policy.settings.values() if not s.is_off
+        },
+        window=found.policy.window,
+    )
 
 
 def _codes(given: list[str]) -> set[Code]:

@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -11,8 +12,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from specpilot.cli import live, prometheus, recordings
-from specpilot.cli.operator import IN_CLUSTER, INTERVAL_S
+from specpilot.cli import prometheus, recordings
+from specpilot.cli.engine_options import (
+    DataParallel,
+    EngineChoice,
+    EngineVersion,
+    RunnerChoice,
+    stated,
+)
+from specpilot.cli.operator import INTERVAL_S
 from specpilot.cli.rules import replay_series as series_of
 from specpilot.cli.rules.replay_prometheus import of_prometheus
 from specpilot.cli.rules.replay_story import signals_to_fetch, story, with_all_parameters
@@ -22,16 +30,14 @@ from specpilot.cli.rules.source import (
     Database,
     RuleSetArgument,
     has_database,
-    read_text,
     resolve,
     stored,
 )
+from specpilot.cli.rules.steered import Namespace, steered
 from specpilot.cli.state import StateDir
 from specpilot.controller.replay_costs import remembered_costs
 from specpilot.domain.economics import Measurement
 from specpilot.domain.policy import Policy
-from specpilot.fleets.kubernetes import FIELD_MANAGER, connect
-from specpilot.resources import Fault, ResourceError, load, policy_from
 from specpilot.resources.quantities import parse_duration
 from specpilot.telemetry.connection import PrometheusServer
 from specpilot.telemetry.past import PrometheusPast
@@ -91,12 +97,11 @@ def replay(
             "name, or a file that holds it. Needed with Prometheus.",
         ),
     ] = "",
-    namespace: Annotated[
-        str,
-        typer.Option(
-            "--namespace", "-n", help="The policy is in this namespace of the cluster, not here."
-        ),
-    ] = "",
+    namespace: Namespace = "",
+    engine_version: EngineVersion = "",
+    engine: EngineChoice = None,
+    runner: RunnerChoice = None,
+    data_parallel: DataParallel = None,
     compare: Annotated[
         str, typer.Option("--compare", metavar="RULESET", help="Another rule set beside it.")
     ] = "",
@@ -156,8 +161,12 @@ def replay(
         raise typer.BadParameter("give one of --readings and --recording", param_hint="--readings")
     words = [rule_set, *([compare] if compare else [])]
     found = [resolve(word, state=state, database=database) for word in words]
-    given = _policy(policy, namespace, state=state) if policy else None
+    engine_told = stated(engine_version, engine=engine, runner=runner, data_parallel=data_parallel)
+    of = steered(policy, namespace, state=state, run=engine_told) if policy else None
+    given = of.policy if of else None
     span = _duration(window, option="--window") if window else given.window if given else _WINDOW
+    if given is not None:
+        given = replace(given, window=span)
     every = _duration(step, option="--step")
     since, until = series_of.bound(start, option="--from"), series_of.bound(end, option="--to")
     if readings:
@@ -180,7 +189,9 @@ def replay(
         assert given is not None, "a past is made for a policy"
         series = of_prometheus(past, start=since, end=until, settings=given.settings, ran=ran)
     measured = _measured(given, state=state, database=database)
-    told = story(series, found, policy=given, ran=ran, measured=measured)
+    told = story(
+        series, found, policy=given, run=of.run if of else None, ran=ran, measured=measured
+    )
     _show(told, as_json=as_json, svg=svg, html=html)
 
 
@@ -192,25 +203,6 @@ def _duration(text: str, *, option: str) -> timedelta:
     if not found:
         raise typer.BadParameter("write a duration above 0", param_hint=option)
     return found
-
-
-def _policy(word: str, namespace: str, *, state: Path) -> Policy:
-    """A policy by name, here or in a cluster, or out of a file."""
-    path = Path(word)
-    if path.suffix in {".yaml", ".yml", ".json"} or word == STDIN:
-        documents = load(read_text(path), source=word)
-        policies = [d for d in documents if d.kind == "SpeculationPolicy"]
-        if len(policies) != 1:
-            message = f"it holds {len(policies)} SpeculationPolicies; a replay is for one"
-            raise ResourceError(Fault(where=word, field="", message=message))
-        return policy_from(policies[0], namespace=namespace)
-    if not namespace:
-        return live.on_this_machine(word, state)[0]
-    api = connect(in_cluster=IN_CLUSTER.exists(), field_manager=FIELD_MANAGER)
-    try:
-        return live.in_a_cluster(word, namespace, api)[0]
-    finally:
-        api.close()
 
 
 def _measured(

@@ -12,7 +12,10 @@ from specpilot.cli.rules.replay_view import Shown, Story, what_ran
 from specpilot.cli.rules.source import Found
 from specpilot.controller.replay_summary import summed_up
 from specpilot.controller.replaying import TELLS, Moment, Replay
+from specpilot.controller.targets import limits_left_to_rules
+from specpilot.domain.batch_limits import rule_name
 from specpilot.domain.economics import Measurement
+from specpilot.domain.engine_run import EngineRun
 from specpilot.domain.evaluation import CompiledRuleSet
 from specpilot.domain.gains import GAIN_SIGNALS, Costs, Recorded, spells, worth
 from specpilot.domain.policy import Policy, PolicyRef
@@ -45,6 +48,7 @@ def story(
     found: Sequence[Found],
     *,
     policy: Policy | None,
+    run: EngineRun | None = None,
     ran: str = "",
     measured: Mapping[str, Sequence[Measurement]] | None = None,
 ) -> Story:
@@ -55,6 +59,7 @@ def story(
         found: One rule set, or two to compare.
         policy: Whose settings, parameters and limits; None takes the names that the series and
             the rules use, and default limits.
+        run: The engine of its target, where the series does not say; None is not known.
         ran: The setting that really ran, where the series does not say; "" judges by what it has.
         measured: Remembered costs of the policy's target, by setting.
 
@@ -76,6 +81,8 @@ def story(
     if series.impossible:
         notes.append(impossible_words(series.impossible))
     notes += _missing(series, found, used, measured=bool(measured))
+    if policy is not None:
+        notes += _limits(series, policy, run or EngineRun())
     moments = with_what_ran(series.moments, used, ran=ran)
     first = next(m.ran for m in moments if m.ran)
     told = {name: tuple(costs) for name, costs in (measured or {}).items()}
@@ -88,7 +95,7 @@ def story(
     shown = []
     for each in found:
         version = _version(each, counts_drafts=series.counts_drafts)
-        one = Replay(version, used, names_only=policy is None, measured=told)
+        one = Replay(version, used, names_only=policy is None, measured=told, run=run)
         steps = list(one.steps(moments, one.begin(first)))
         worths = tuple(
             part
@@ -109,6 +116,20 @@ def story(
         notes=tuple(notes),
         dated=series.dated,
     )
+
+
+def _limits(series: Series, policy: Policy, run: EngineRun) -> Iterator[str]:
+    """Who is taken to keep the batch limits of the policy's settings."""
+    versions = dict.fromkeys(m.target.engine or run.version for m in series.moments)
+    for version in versions:
+        engine = replace(run, version=version)
+        left = limits_left_to_rules(policy, engine=engine)
+        said = f"on vLLM {version}" if version else "the engine's version is not known, so that"
+        yield from (
+            f"{said} disableAboveBatchSize {limit} of {name} is kept by the rule "
+            f"{rule_name(name)} and the gate BatchLimit, which take part"
+            for name, limit in left.items()
+        )
 
 
 def _lived(moments: Sequence[Moment], *, first: str) -> list[tuple[datetime, Readings, str]]:

@@ -7,10 +7,19 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from specpilot.cli.engine_options import (
+    DataParallel,
+    EngineChoice,
+    EngineVersion,
+    RunnerChoice,
+    stated,
+)
 from specpilot.cli.rules.source import Database, RuleSetArgument, resolve, stored
+from specpilot.cli.rules.steered import Namespace, PolicyOption, Steered, steered
 from specpilot.cli.state import StateDir
 from specpilot.cli.tables import add_row
 from specpilot.controller.followers import followers, using
+from specpilot.domain.batch_limits import limited_setting, resume, with_limits
 from specpilot.domain.rules import Rule, RuleSet
 from specpilot.resources import LOCAL_NAMESPACE
 from specpilot.resources.mirror import timestamp
@@ -83,6 +92,7 @@ def _stored(state: Any, database: str, namespace: str) -> list[dict[str, Any]]:
 
 
 def show(
+    *,
     rule_set: RuleSetArgument,
     state: StateDir,
     database: Database = "",
@@ -90,10 +100,23 @@ def show(
     as_yaml: Annotated[
         bool, typer.Option("--yaml", help="As a RuleSet that can be applied.")
     ] = False,
+    policy: PolicyOption = "",
+    policy_namespace: Namespace = "",
+    engine_version: EngineVersion = "",
+    engine: EngineChoice = None,
+    runner: RunnerChoice = None,
+    data_parallel: DataParallel = None,
 ) -> None:
-    """Show the rules of a rule set."""
+    """Show the rules of a rule set; with --policy, those too that the operator adds for it.
+
+    A setting with disableAboveBatchSize has one where its engine does not keep the limit itself.
+    """
     if as_json and as_yaml:
         raise typer.BadParameter("write one of --json and --yaml")
+    if policy and as_yaml:
+        raise typer.BadParameter("what --yaml prints can be applied, and generated rules cannot")
+    run = stated(engine_version, engine=engine, runner=runner, data_parallel=data_parallel)
+    of = steered(policy, policy_namespace, state=state, run=run) if policy else None
     found = resolve(rule_set, state=state, database=database)
     version = found.version
     namespace = version.namespace if version is not None else ""
@@ -106,24 +129,58 @@ def show(
         if version is not None:
             content["version"] = version.version
             content |= {"author": version.author, "source": version.source}
+        if of is not None:
+            content["generated"] = [_generated(rule, of) for rule in generated_rules(of)]
         print(json.dumps(content, indent=2, ensure_ascii=False))
         return
     print(f"{found.label}  {found.rule_set.content_hash()}")
     if version is not None:
         print(f"by {version.author} from {version.source}")
-    _print_rules(found.rule_set)
+    _print_rules(found.rule_set, of=of)
 
 
-def _print_rules(rule_set: RuleSet) -> None:
+def generated_rules(of: Steered) -> tuple[Rule, ...]:
+    """The rules that the operator puts before those of the policy's rule set."""
+    nothing = RuleSet(name=of.policy.rule_set, rules=())
+    return with_limits(nothing, of.limits, window=of.policy.window).rules
+
+
+def _generated(rule: Rule, of: Steered) -> dict[str, Any]:
+    setting = limited_setting(rule)
+    return {
+        "name": rule.name,
+        "when": rule.when,
+        "until": rule.until,
+        "for": format_duration(rule.hold),
+        "setting": rule.setting,
+        "keeps": {"setting": setting, "disableAboveBatchSize": of.limits[setting]},
+        "why": of.why(setting),
+    }
+
+
+def _print_rules(rule_set: RuleSet, *, of: Steered | None) -> None:
     if rule_set.description:
         print(rule_set.description)
     for name, value in rule_set.parameters.items():
         print(f"  params.{name} = {value:g}")
-    for number, rule in enumerate(rule_set.rules, start=1):
-        print(f"{number}. {rule.name}: asks for {rule.setting} {_how_long(rule)}")
+    generated = generated_rules(of) if of is not None else ()
+    for number, rule in enumerate((*generated, *rule_set.rules), start=1):
+        ours = " (generated)" if rule in generated else ""
+        print(f"{number}. {rule.name}{ours}: asks for {rule.setting} {_how_long(rule)}")
         print(f"     when   {_indented(rule.when)}")
         if rule.until:
             print(f"     until  {_indented(rule.until)}")
+        if of is not None and ours:
+            setting = limited_setting(rule)
+            print(f"     why    {of.why(setting)}")
+            print(f"     then   {setting} comes back below a batch of {_resumes(of, setting)}")
+    if of is not None:
+        for name, limit in of.kept_by_the_engine.items():
+            print(f"{of.engine} keeps disableAboveBatchSize {limit} of {name} itself")
+
+
+def _resumes(of: Steered, setting: str) -> str:
+    return f"{resume(of.limits[setting]):g} (gate BatchLimit)"
 
 
 def _how_long(rule: Rule) -> str:

@@ -5,6 +5,10 @@ put to the compiled rules. What is claimed never to happen was tried in every ca
 the cases cannot be listed, lint says so and claims nothing.
 """
 
+from collections.abc import Mapping
+from datetime import timedelta
+
+from specpilot.domain.batch_limits import with_limits
 from specpilot.domain.evaluation import CompiledRuleSet
 from specpilot.domain.linting import alone, comparisons
 from specpilot.domain.linting.findings import (
@@ -15,6 +19,7 @@ from specpilot.domain.linting.findings import (
     Severity,
     Witness,
 )
+from specpilot.domain.linting.limits import limited
 from specpilot.domain.linting.pairs import pairs
 from specpilot.domain.linting.tables import Analysis
 from specpilot.domain.linting.worlds import Situation
@@ -30,10 +35,26 @@ __all__ = [
     "lint",
 ]
 
+_NONE: Mapping[str, int | None] = {}
 
-def lint(rules: CompiledRuleSet) -> tuple[Finding, ...]:
-    """Look at a rule set that compiles; findings come in the order of its rules."""
-    analysis = Analysis(rules)
+
+def lint(
+    rules: CompiledRuleSet,
+    *,
+    settings: Mapping[str, int | None] = _NONE,
+    window: timedelta = timedelta(),
+) -> tuple[Finding, ...]:
+    """Look at a rule set that compiles; findings come in the order of its rules.
+
+    Args:
+        rules: The rules.
+        settings: Where they are looked at for a policy: its settings that speculate, each with the
+            batch limit that is left to rules, None where none is.
+        window: The window of the policy's signals.
+    """
+    limits = {name: limit for name, limit in settings.items() if limit is not None}
+    in_force = with_limits(rules.rule_set, limits, window=window)
+    analysis = Analysis(rules if in_force is rules.rule_set else CompiledRuleSet(in_force))
     found = list(alone.unused_parameters(analysis))
     for rule in rules.rule_set.rules:
         reached = list(alone.reach(rule, analysis))
@@ -43,6 +64,8 @@ def lint(rules: CompiledRuleSet) -> tuple[Finding, ...]:
         found += alone.until_with_when(rule, analysis)
         found += alone.needs_for(rule, analysis)
         found += alone.inside_buckets(rule, analysis)
-    found += pairs(analysis)
+        if limits:
+            found += limited(rule, settings, analysis)
+    found += pairs(rules.rule_set.rules, analysis)
     order = {rule.name: number for number, rule in enumerate(rules.rule_set.rules)}
     return tuple(sorted(found, key=lambda f: order[f.rules[0]] if f.rules else -1))

@@ -26,6 +26,8 @@ class Code(StrEnum):
     NEEDS_PARAMETER = "SP203"
     UNTIL_WITH_WHEN = "SP204"
     FIXED = "SP205"
+    NEVER_COMES = "SP206"
+    HELD_ABOVE = "SP207"
     CHASE = "SP301"
     OVERLAP = "SP302"
     THERE_AND_BACK = "SP303"
@@ -45,6 +47,8 @@ SEVERITY: Mapping[Code, Severity] = {
     Code.NEEDS_PARAMETER: Severity.NOTE,
     Code.UNTIL_WITH_WHEN: Severity.WARNING,
     Code.FIXED: Severity.WARNING,
+    Code.NEVER_COMES: Severity.ERROR,
+    Code.HELD_ABOVE: Severity.NOTE,
     Code.CHASE: Severity.ERROR,
     Code.OVERLAP: Severity.ERROR,
     Code.THERE_AND_BACK: Severity.WARNING,
@@ -64,6 +68,8 @@ TITLES: Mapping[Code, str] = {
     Code.NEEDS_PARAMETER: "never true with the parameters as they stand",
     Code.UNTIL_WITH_WHEN: "`until` can be true while `when` is",
     Code.FIXED: "a comparison that no reading changes",
+    Code.NEVER_COMES: "a rule asks for a setting only above that setting's batch limit",
+    Code.HELD_ABOVE: "a rule can ask for a setting above that setting's batch limit",
     Code.CHASE: "two rules that undo each other at one reading",
     Code.OVERLAP: "two rules that ask for different settings at one reading",
     Code.THERE_AND_BACK: "a flip that the other rule takes back",

@@ -1,6 +1,6 @@
 """What can be wrong between two rules: one never gets its turn, or they chase each other."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import islice
 from math import prod
@@ -22,13 +22,13 @@ _AT_LEAST = 64
 
 def shadowed(rule: Rule, earlier: Rule, analysis: Analysis) -> Iterator[Finding]:
     """Whether the earlier rule has always fired when this one does."""
-    if rule.until or not _at_least_as_quick(earlier, rule):
+    if rule.until or not at_least_as_quick(earlier, rule):
         return
     states = [s for s in analysis.everywhere if s.setting != rule.setting]
     some = False
     for state in states:
         mine, theirs = analysis.fires(rule, state), analysis.fires(earlier, state)
-        if not (mine.complete and theirs.complete and _covers(theirs, mine)):
+        if not (mine.complete and theirs.complete and covers(theirs, mine)):
             return
         some = some or bool(mine.true)
     if some:
@@ -41,7 +41,8 @@ def shadowed(rule: Rule, earlier: Rule, analysis: Analysis) -> Iterator[Finding]
         )
 
 
-def _at_least_as_quick(earlier: Rule, rule: Rule) -> bool:
+def at_least_as_quick(earlier: Rule, rule: Rule) -> bool:
+    """Whether a rule fires no later than another, where both have just become true."""
     if earlier.min_drafts > rule.min_drafts:
         return False
     if earlier.at_least is not None or rule.at_least is not None:
@@ -49,7 +50,7 @@ def _at_least_as_quick(earlier: Rule, rule: Rule) -> bool:
     return earlier.hold <= rule.hold
 
 
-def _covers(cover: Truths, rows: Truths) -> bool:
+def covers(cover: Truths, rows: Truths) -> bool:
     """Whether the cover is true in every row, whatever its further variables are."""
     shared = tuple(v for v in cover.variables if v in rows.variables)
     index = cover.index(shared)
@@ -170,9 +171,8 @@ def _words(rule: Rule) -> str:
     return f"{_time(rule).total_seconds():g}s"
 
 
-def pairs(analysis: Analysis) -> Iterator[Finding]:
-    """Everything about every two rules."""
-    rules = analysis.rule_set.rules
+def pairs(rules: Sequence[Rule], analysis: Analysis) -> Iterator[Finding]:
+    """Everything about every two of some rules."""
     for number, rule in enumerate(rules):
         hidden = [f for earlier in rules[:number] for f in shadowed(rule, earlier, analysis)]
         yield from hidden[:1]
