@@ -19,7 +19,8 @@ MADE = "<!-- made by scripts/reference.py; do not edit -->\n"
 
 WORDS: dict[str, str] = {
     # why a reading is Unknown
-    "NoData": "no replica reported in the window",
+    "NoData": "no replica reported in the window; as a gate: what an approved change was proposed "
+    "on is Unknown now",
     "Stale": "the newest sample is too old",
     "NaN": "the source answered NaN, infinity or a value that cannot be",
     "TooFewSamples": "nothing happened in the window that could be measured",
@@ -37,6 +38,7 @@ WORDS: dict[str, str] = {
     "BatchLimit": "the setting has a batch limit that the engine would not keep to, and the batch "
     "is near or above it",
     "ConcurrentLimit": "as many changes are in flight as the operator allows",
+    "SettingChanged": "spec.settings no longer says what was proposed",
     "NoReplicas": "no replica is ready, so there is nothing to compare with",
     "SettingRefused": "the engine's version cannot run the setting",
     "Frozen": "a freeze window is open",
@@ -79,7 +81,7 @@ WORDS: dict[str, str] = {
     "EditedByUser": "somebody edited the workload's template in mid-flip",
     "Contested": "somebody replaced our value; as a gate: too often, until the policy is edited",
     "PolicyDeleted": "the policy was deleted in mid-flip",
-    "PolicyOff": "the mode was set to Off in mid-flip",
+    "PolicyOff": "the mode was set to Off in mid-flip, or to Off or Advisory while it waited",
     "TargetGone": "the workload was deleted in mid-flip",
     "Restored": "what ran before runs again",
     "Superseded": "the proposal is no longer what the rules and settings ask for",

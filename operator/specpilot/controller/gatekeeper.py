@@ -1,5 +1,6 @@
 """Asking the gates, with everything they need gathered in one place."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from specpilot.controller.freeze import frozen
@@ -33,6 +34,7 @@ def objection_to(
     store: Store,
     most: int | None,
     now: datetime,
+    rested_on: Iterable[str] = (),
 ) -> Objection | None:
     """Return the first gate's No to switching a target to a setting now.
 
@@ -46,6 +48,7 @@ def objection_to(
         store: The state of record.
         most: Changes that may be in flight at a time in all targets; None is any number.
         now: The time.
+        rested_on: Signals that were known when it was proposed, for a proposal that has waited.
     """
     with store.read() as uow:
         recent = uow.changes.ended_since(policy.target, since=now - HISTORY)
@@ -63,6 +66,7 @@ def objection_to(
             refused=rendered.refused,
             limit=rendered.guard,
             batch=readings.value("batch_size"),
+            unknown=[readings[name] for name in rested_on if not readings[name].known],
             kind=kind,
             history=[*recent, *(change for change in older if change.id not in known)],
             frozen=frozen(policy, now=now),

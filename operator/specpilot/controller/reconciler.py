@@ -14,7 +14,7 @@ from specpilot.controller.analysis import (
 from specpilot.controller.gatekeeper import objection_to
 from specpilot.controller.parts import Parts
 from specpilot.controller.targets import observe
-from specpilot.controller.wanted import wanted_signals
+from specpilot.controller.wanted import known_at_proposal, tick_ask, wanted_signals
 from specpilot.domain.changes import (
     ChangeReason,
     FlagChange,
@@ -23,9 +23,10 @@ from specpilot.domain.changes import (
     intent,
 )
 from specpilot.domain.economics import Measurement, engine_of, measure
+from specpilot.domain.gates import GateReason, Objection
 from specpilot.domain.judging import KEPT
 from specpilot.domain.lifecycle import decide
-from specpilot.domain.policy import Canary, Policy
+from specpilot.domain.policy import Canary, Mode, Policy
 from specpilot.domain.ports import Ask, FleetError
 from specpilot.domain.readiness import look
 from specpilot.domain.readings import Readings
@@ -36,6 +37,9 @@ from specpilot.store import ConcurrentUpdateError, StoreError
 
 log = logging.getLogger(__name__)
 
+
+_ASKS = frozenset({Mode.APPROVE, Mode.PROPOSE})
+"""Modes in which a proposal waits for a person."""
 
 _DECIDED = frozenset({ChangeReason.APPROVED, ChangeReason.REJECTED})
 
@@ -182,39 +186,55 @@ class Reconciler:
     ) -> Situation:
         now = self._clock.now()
         pending = change.phase is Phase.PENDING
+        decision = self._registry.decision(change) if pending else None
+        objection: Objection | None = None
+        if pending and policy is not None and (decision or policy.mode not in _ASKS):
+            objection = self._objection(change, policy, state)
         return Situation(
             policy=policy,
             state=state,
             canary=canary,
-            decision=self._registry.decision(change) if pending else None,
-            objection=self._objection(change, policy, state) if pending and policy else "",
+            decision=decision,
+            objection=objection,
             rule_author=self._author(change) if pending else "",
             patch=self._patch(change.target, change.wanted) if pending else "",
             now=now,
         )
 
-    def _objection(self, change: FlagChange, policy: Policy, state: TargetState) -> str:
+    def _objection(
+        self, change: FlagChange, policy: Policy, state: TargetState
+    ) -> Objection | None:
         """Ask the gates again: much may have happened since the proposal."""
         setting = policy.settings.get(change.wanted.setting)
         if setting is None:
-            return f"spec.settings has no {change.wanted.setting} any more"
+            return Objection(
+                reason=GateReason.SETTING_CHANGED,
+                message=f"spec.settings has no {change.wanted.setting} any more",
+            )
         rendered = render_for(setting, state.engine)
         if not rendered.refused and rendered.config != change.wanted.config:
-            return f"spec.settings says something else of {setting.name} than what was proposed"
+            return Objection(
+                reason=GateReason.SETTING_CHANGED,
+                message=f"spec.settings says something else of {setting.name} than what was "
+                "proposed",
+            )
+        now = self._clock.now()
         with self._store.read() as uow:
             memory = uow.memory.get(change.policy.uid)
-        objection = objection_to(
+        rested_on = known_at_proposal(change)
+        ask = tick_ask(policy, state, None, signals=frozenset({*rested_on, "batch_size"}), now=now)
+        return objection_to(
             setting,
             change.kind,
             policy=policy,
             state=state,
-            readings=Readings(),  # what numbers ask for is for the rules, at every tick
+            readings=self._telemetry.collect([ask]).get(ask.key, Readings()),
             memory=memory,
             store=self._store,
             most=self._most,
-            now=self._clock.now(),
+            now=now,
+            rested_on=rested_on,
         )
-        return objection.message if objection is not None else ""
 
     def _author(self, change: FlagChange) -> str:
         """Who wrote the rules that ask for a change."""

@@ -24,6 +24,17 @@ def wanted_signals(policy: Policy, rules: CompiledRuleSet | None) -> frozenset[s
     return (STANDING | named | (rules.signals if rules else frozenset())) - REMEMBERED
 
 
+def known_at_proposal(change: FlagChange) -> tuple[str, ...]:
+    """The measured signals that were known when a change was proposed: what it rests on."""
+    return tuple(
+        dict.fromkeys(
+            evidence.signal
+            for evidence in change.evidence
+            if evidence.value is not None and evidence.signal not in REMEMBERED
+        )
+    )
+
+
 def tick_ask(
     policy: Policy,
     state: TargetState,

@@ -12,6 +12,7 @@ from specpilot.domain.batch_limits import resume
 from specpilot.domain.changes import ChangeKind, FlagChange, Phase
 from specpilot.domain.economics import engine_of
 from specpilot.domain.policy import Mode, Policy
+from specpilot.domain.readings import Reading
 from specpilot.domain.settings import Setting
 from specpilot.domain.targets import TargetState
 
@@ -27,6 +28,8 @@ class GateReason(StrEnum):
     SCALING = "Scaling"
     NO_REPLICAS = "NoReplicas"
     SETTING_REFUSED = "SettingRefused"
+    SETTING_CHANGED = "SettingChanged"
+    NO_DATA = "NoData"
     BATCH_LIMIT = "BatchLimit"
     FROZEN = "Frozen"
     CONTESTED = "Contested"
@@ -53,6 +56,7 @@ class Proposal:
         limit: Running requests per replica above which it is not to run, where the engine would
             run it all the same; None otherwise.
         batch: Running requests per replica now; None when Unknown.
+        unknown: What it rested on when it was made and is Unknown now; empty while it is made.
         kind: Rule or probe.
         history: Ended changes of this target, newest first, of at least a day; failures and
             successes of longer.
@@ -71,6 +75,7 @@ class Proposal:
     refused: str
     limit: int | None = None
     batch: float | None = None
+    unknown: Sequence[Reading] = ()
     kind: ChangeKind
     history: Sequence[FlagChange]
     frozen: str
@@ -137,6 +142,20 @@ def _refused(p: Proposal) -> Objection | None:
             reason=GateReason.SETTING_REFUSED, message=f"setting {p.setting.name}: {p.refused}"
         )
     return None
+
+
+def _no_data(p: Proposal) -> Objection | None:
+    """A proposal that waited must not begin blind: nobody could tell whether it helps or harms."""
+    if not p.unknown:
+        return None
+    signals = "; ".join(
+        f"{r.signal} is Unknown ({r.reason}{f': {r.message}' if r.message else ''})"
+        for r in p.unknown
+    )
+    return Objection(
+        reason=GateReason.NO_DATA,
+        message=f"what it was proposed on is not known now: {signals}",
+    )
 
 
 def _batch_limit(p: Proposal) -> Objection | None:
@@ -320,6 +339,7 @@ GATES: tuple[Callable[[Proposal], Objection | None], ...] = (
     _rolling,
     _replicas,
     _refused,
+    _no_data,
     _batch_limit,
     _disaggregated,
     _contested,

@@ -1,6 +1,9 @@
 """A proposal that waits: for a person, for a gate, or for the owner of the workload."""
 
+from datetime import datetime, timedelta
+
 from specpilot.domain.changes import ChangeReason, FlagChange, Phase, Transition
+from specpilot.domain.gates import GateReason, Objection
 from specpilot.domain.policy import Mode
 from specpilot.domain.situation import Answer, Situation, Wait
 
@@ -13,8 +16,8 @@ def decide_pending(change: FlagChange, s: Situation) -> Transition | Wait:
 
     if s.policy is None:
         return end(Phase.ABORTED, ChangeReason.POLICY_DELETED, "the policy was deleted")
-    if s.policy.mode is Mode.OFF:
-        return end(Phase.ABORTED, ChangeReason.POLICY_OFF, "spec.mode was set to Off")
+    if s.policy.mode in {Mode.OFF, Mode.ADVISORY}:  # neither changes anything, approved or not
+        return end(Phase.ABORTED, ChangeReason.POLICY_OFF, f"spec.mode was set to {s.policy.mode}")
     if s.decision is not None and s.decision.answer is Answer.REJECT:
         return end(
             Phase.REJECTED, ChangeReason.REJECTED, f"rejected by {s.decision.by}", s.decision.by
@@ -40,14 +43,32 @@ def decide_pending(change: FlagChange, s: Situation) -> Transition | Wait:
                 "(limits.fourEyes); it expires, and somebody else can approve the next one"
             )
         return Wait(message="waiting for approval")
-    if s.objection:
-        return Wait(message=s.objection)
+    if s.objection is not None:
+        return _held(change, s.objection, expires=s.policy.limits.approval_expiry, now=s.now)
     reason = ChangeReason.APPROVED if approved_by else change.reason
     return end(
         Phase.CANARY,
         reason,
         f"approved by {approved_by}" if approved_by else change.message,
         approved_by or "specpilot",
+    )
+
+
+def _held(
+    change: FlagChange, objection: Objection, *, expires: timedelta, now: datetime
+) -> Transition | Wait:
+    """What could begin and is held by a gate.
+
+    Without data it expires all the same: what was shown to whoever approved it grows old.
+    """
+    if objection.reason is not GateReason.NO_DATA:
+        return Wait(message=objection.message)
+    until = change.created_at + expires
+    if now > until:
+        return Transition(to=Phase.EXPIRED, reason=ChangeReason.EXPIRED, message=objection.message)
+    return Wait(
+        message=f"{objection.message}; it begins when that is known again, and expires at "
+        f"{until:%Y-%m-%d %H:%M:%S} UTC"
     )
 
 

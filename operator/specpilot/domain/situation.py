@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from specpilot.domain.gates import Objection
 from specpilot.domain.policy import Policy
 from specpilot.domain.readings import Readings
 from specpilot.domain.targets import TargetState
@@ -36,7 +37,7 @@ class Situation:
         state: The target as it is now.
         canary: Readings of the replicas that run the new setting, since the analysis began.
         decision: Of a person, for a pending change.
-        objection: A gate's No to a pending change that was approved, "" when there is none.
+        objection: A gate's No to a pending change that could begin.
         rule_author: Who wrote the rules that ask for a pending change, "" when nobody is known.
         patch: In mode Propose what the owner of the workload has to apply.
         now: The time.
@@ -46,7 +47,7 @@ class Situation:
     state: TargetState
     canary: Readings = field(default_factory=Readings)
     decision: Decision | None = None
-    objection: str = ""
+    objection: Objection | None = None
     rule_author: str = ""
     patch: str = ""
     now: datetime

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from specpilot.domain.changes import ChangeReason, Phase
+from specpilot.domain.changes import ChangeReason, FlagChange, Phase
 from specpilot.domain.engine_run import EngineRun, Generation, ModelRunner
-from specpilot.domain.policy import AlertRoute, Event, Guardrail, Mode, Policy
+from specpilot.domain.policy import AlertRoute, Event, Guardrail, Limits, Mode, Policy
+from specpilot.domain.readings import Readings
 from specpilot.domain.settings import OFF, Declared
+from specpilot.domain.situation import Answer, Decision
 from specpilot.engines import render_for
-from tests.unit.controller.model import START, Modelled
+from tests.unit.controller.model import START, Modelled, Numbers
 from tests.unit.domain.builders import NGRAM
 
 THEIRS = Declared(setting="unrecognised", config='{"method":"suffix"}', change_id="")
@@ -207,6 +209,71 @@ def test_an_approval_is_one_of_what_was_shown(tmp_path: Path) -> None:
     old, new = world.changes()[-2:]
     assert (old.id, old.phase, old.reason) == (first.id, Phase.ABORTED, ChangeReason.SUPERSEDED)
     assert (new.phase, '"num_speculative_tokens":7' in new.wanted.config) == (Phase.PENDING, True)
+
+
+def waiting_for_ann(directory: Path, **limits: timedelta) -> tuple[Modelled, FlagChange]:
+    """A proposal to turn off, approved when Prometheus has just gone silent."""
+    fields = {"limits": Limits(cooldown=timedelta(seconds=30), **limits)} if limits else {}
+    world = Modelled(directory, probe=None)
+    world.policy = replace(steered(world), mode=Mode.APPROVE, **fields)
+    world.numbers.batch = 40.0
+    world.run(30)
+    (change,) = world.changes()
+    assert change.phase is Phase.PENDING
+    world.numbers.numbers = Numbers.SILENT
+    world.registry.decisions[change.id] = Decision(answer=Answer.APPROVE, by="ann")
+    return world, change
+
+
+def test_an_approved_change_does_not_begin_blind(tmp_path: Path) -> None:
+    world, change = waiting_for_ann(tmp_path)
+    world.run(600)
+    assert world.changes()[-1].phase is Phase.PENDING
+    words = world.registry.waiting[change.id]
+    assert "what it was proposed on is not known now: batch_size is Unknown (SourceError" in words
+    assert "it begins when that is known again, and expires at 2026-03-03" in words
+    assert not world.model.spoken, "no replica was touched"
+    world.numbers.numbers = Numbers.KNOWN
+    world.run(600, until=lambda: ended(world))
+    (change,) = world.changes()
+    assert (change.phase, change.decided_by) == (Phase.SUCCEEDED, "ann")
+
+
+def test_an_approval_without_data_expires(tmp_path: Path) -> None:
+    world, _ = waiting_for_ann(tmp_path, approval_expiry=timedelta(minutes=10))
+    world.run(660)
+    (change,) = world.changes()
+    assert (change.phase, change.reason) == (Phase.EXPIRED, ChangeReason.EXPIRED)
+    assert "batch_size is Unknown" in change.message
+    assert not world.model.spoken
+
+
+def test_what_a_change_does_not_rest_on_may_be_unknown(tmp_path: Path) -> None:
+    """The rule asked for the batch alone; nobody waits for a latency that has no samples."""
+    world, _ = waiting_for_ann(tmp_path)
+    world.numbers.numbers = Numbers.KNOWN
+    answer = world.numbers.collect
+    world.numbers.collect = lambda asks: {  # type: ignore[method-assign]
+        key: Readings.of(r for r in found.values() if r.signal != "e2e_mean")
+        for key, found in answer(asks).items()
+    }
+    world.run(60, until=lambda: world.changes()[-1].phase is Phase.CANARY)
+    assert world.changes()[-1].phase.touches_replicas
+
+
+def test_going_back_needs_no_data(tmp_path: Path) -> None:
+    world, _ = waiting_for_ann(tmp_path)
+    world.numbers.numbers = Numbers.KNOWN
+    world.run(60, until=lambda: world.changes()[-1].phase is Phase.ANALYSING)
+    world.numbers.numbers = Numbers.SILENT
+    world.model.crashing = {"off"}
+    world.model.flap(
+        next(i for i, p in enumerate(world.model.pods) if p.replica.declared.setting == "off")
+    )
+    world.run(600, until=lambda: ended(world))
+    (change,) = world.changes()
+    assert change.phase is Phase.ROLLED_BACK
+    assert {pod.replica.declared for pod in world.model.pods} == {START}
 
 
 def test_a_proposal_whose_rule_no_longer_holds_is_withdrawn(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from specpilot.domain.changes import ChangeKind, ChangeReason, FlagChange, Phase
 from specpilot.domain.engine_run import EngineRun
 from specpilot.domain.gates import GateReason, Proposal, check
 from specpilot.domain.policy import Limits, Mode
+from specpilot.domain.readings import UnknownReason, unknown
 from specpilot.domain.settings import OFF
 from specpilot.domain.targets import Problem, TargetProblem
 from tests.unit.domain.builders import NEW, NGRAM, OLD, at, change, policy, replica, state
@@ -71,6 +72,15 @@ CASES = [
     Case("a roll is held", GateReason.ROLLOUT_IN_PROGRESS, {"state": replace(TWO, halted=True)}),
     Case("nothing to compare with", GateReason.NO_REPLICAS,
          {"state": state(OLD, replica("a", OLD, ready=False))}),
+    Case("what it was proposed on is not known any more", GateReason.NO_DATA,
+         {"unknown": [unknown("batch_size", UnknownReason.SOURCE_ERROR, "Prometheus is down"),
+                      unknown("tpot_mean", UnknownReason.STALE)]},
+         "batch_size is Unknown (SourceError: Prometheus is down); tpot_mean is Unknown (Stale)"),
+    Case("... nor can it be while nothing is ready", GateReason.NO_REPLICAS,
+         {"state": state(OLD, replica("a", OLD, ready=False)),
+          "unknown": [unknown("batch_size", UnknownReason.NO_DATA)]}),
+    Case("... before a limit of which nobody knows how near it is", GateReason.NO_DATA,
+         {"unknown": [unknown("batch_size", UnknownReason.NO_DATA)], "frozen": "until Monday"}),
     Case("the engine version cannot run it", GateReason.SETTING_REFUSED,
          {"refused": "needs 0.24"}, "needs 0.24"),
     Case("a batch above the setting's own limit", GateReason.BATCH_LIMIT,

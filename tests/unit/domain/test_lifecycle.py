@@ -22,6 +22,7 @@ from specpilot.domain.changes import (
     advance,
     intent,
 )
+from specpilot.domain.gates import GateReason, Objection
 from specpilot.domain.lifecycle import decide
 from specpilot.domain.policy import Guardrail, Limits, Mode, Policy
 from specpilot.domain.readiness import Seen
@@ -82,6 +83,11 @@ BEFORE = state(OLD, B_OLD)
 APPROVE = policy(mode=Mode.APPROVE)
 FOUR_EYES = policy(mode=Mode.APPROVE, limits=Limits(four_eyes=True))
 PROPOSE = policy(mode=Mode.PROPOSE)
+HELD = {
+    "decision": Decision(answer=Answer.APPROVE, by="ann"),
+    "objection": Objection(reason=GateReason.FROZEN, message="frozen"),
+}
+BLIND = {**HELD, "objection": Objection(reason=GateReason.NO_DATA, message="batch_size is Unknown")}
 
 
 CASES = [
@@ -90,8 +96,20 @@ CASES = [
     Case("an approval starts it", PENDING, BEFORE, policy=APPROVE,
          extra={"decision": Decision(answer=Answer.APPROVE, by="ann")},
          want=(Phase.CANARY, ChangeReason.APPROVED)),
-    Case("an approval waits for the gates", PENDING, BEFORE, policy=APPROVE,
-         extra={"decision": Decision(answer=Answer.APPROVE, by="ann"), "objection": "frozen"}),
+    Case("an approval waits for the gates", PENDING, BEFORE, policy=APPROVE, extra=HELD),
+    Case("... for as long as they are closed", PENDING, BEFORE, policy=APPROVE, seconds=86_401,
+         extra=HELD),
+    Case("an approval waits for the data it was given on", PENDING, BEFORE, policy=APPROVE,
+         extra=BLIND),
+    Case("... until it expires: what was approved has grown old", PENDING, BEFORE, policy=APPROVE,
+         seconds=86_401, extra=BLIND, want=(Phase.EXPIRED, ChangeReason.EXPIRED)),
+    Case("a rejection needs no data", PENDING, BEFORE, policy=APPROVE,
+         extra={**BLIND, "decision": Decision(answer=Answer.REJECT, by="ann")},
+         want=(Phase.REJECTED, ChangeReason.REJECTED)),
+    Case("a policy set to Advisory meanwhile changes nothing, approved or not", PENDING, BEFORE,
+         policy=policy(mode=Mode.ADVISORY),
+         extra={"decision": Decision(answer=Answer.APPROVE, by="ann")},
+         want=(Phase.ABORTED, ChangeReason.POLICY_OFF)),
     Case("nobody approves what their own rules ask for, where four eyes are asked for",
          PENDING, BEFORE, policy=FOUR_EYES,
          extra={"decision": Decision(answer=Answer.APPROVE, by="ann"), "rule_author": "ann"}),
