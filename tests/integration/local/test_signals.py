@@ -95,6 +95,8 @@ def test_a_canary_and_its_control_are_measured_apart(state):
     }
     assert {r.instance for r in outside.replicas} == {r.instance for r in ready.replicas}
     assert outside.engine_version == "0.32.0"
+    assert outside.engine == ready.engine, "read off the processes as off the group"
+    assert outside.engine.data_parallel == 1
 
     assert result.exit_code == 0, result.output
     assert "measuring 2 replicas of Local/local/chat for 5 s" in result.stderr

@@ -6,17 +6,18 @@ cannot be out of date: it is the process itself.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
 
-from specpilot.domain.engine_run import EngineRun
 from specpilot.domain.settings import Declared
 from specpilot.domain.targets import Replica, TargetRef, TargetState
 from specpilot.fleets.local.machine import CHANGE, CONFIG, ENDPOINT, REPLICA, SETTING
 from specpilot.fleets.local.probe import Health, check
-from specpilot.fleets.local.process import OWNER, owned
+from specpilot.fleets.local.process import OWNER, owned, server_words
+from specpilot.fleets.local.running_engines import alike, server_run
 
 _PROBE_TIMEOUT = 1.0
 
@@ -34,7 +35,9 @@ def running(ref: TargetRef, *, state_dir: Path) -> TargetState:
     prefix = f"{state_dir.absolute()}/{ref.name}/"
     versions: set[str] = set()
     replicas: list[Replica] = []
-    for instance, env in sorted(_instances(prefix)):
+    servers = sorted(_instances(prefix), key=lambda server: server.instance)
+    for server in servers:
+        instance, env = server.instance, server.env
         health = _health(env[ENDPOINT])
         versions.add(health.version or "")
         replicas.append(
@@ -51,26 +54,43 @@ def running(ref: TargetRef, *, state_dir: Path) -> TargetState:
             )
         )
     known = versions - {""}
+    version = known.pop() if len(known) == 1 else ""
+    runs = [server_run(s.argv, env=s.env, cwd=s.cwd, version=version) for s in servers]
     return TargetState(
         ref=ref,
         desired_replicas=len(replicas),
         replicas=tuple(replicas),
-        engine=EngineRun(version=known.pop() if len(known) == 1 else ""),
+        engine=alike(runs, version=version),
     )
 
 
-def _instances(prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Server:
+    """A server, as its guard was told to start it."""
+
+    instance: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: Path
+
+
+def _instances(prefix: str) -> Iterator[_Server]:
     """Each server once: its guard and its children carry the same environment."""
     seen: set[str] = set()
     for process in owned(prefix):
         try:
-            env = process.environ()
+            env, argv, cwd = process.environ(), process.cmdline(), Path(process.cwd())
         except (psutil.Error, OSError):
             continue  # ended meanwhile
         owner = env.get(OWNER, "")
         if owner not in seen and ENDPOINT in env:
             seen.add(owner)
-            yield owner.removeprefix(prefix), env
+            yield _Server(
+                instance=owner.removeprefix(prefix),
+                argv=server_words(argv),
+                env=env,
+                cwd=cwd,
+            )
 
 
 def _health(endpoint: str) -> Health:

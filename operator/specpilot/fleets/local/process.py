@@ -111,6 +111,13 @@ class ServerProcess:
         return last_line(self._launch.log)
 
 
+def server_words(argv: Sequence[str]) -> tuple[str, ...]:
+    """The words that start a server, of its own command line or of its guard's."""
+    if shim.__file__ in argv and "--" in argv:
+        return tuple(argv[argv.index("--") + 1 :])
+    return tuple(argv)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
     """What a process was started with; the record that `observe` reports from."""

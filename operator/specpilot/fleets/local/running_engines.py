@@ -1,7 +1,7 @@
 """How the engine of a local group is run: V0 or V1, which model runner, data-parallel ranks."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from specpilot.domain.engine_run import EngineRun
@@ -19,27 +19,54 @@ def engine_run(spec: LocalGroup, *, inherited: Mapping[str, str], version: str) 
         inherited: Variables of the supervisor, which its servers get as well.
         version: Version of the engine, "" when not known.
     """
+    return alike(
+        (
+            server_run(
+                spec.command,
+                env=dict(inherited) | spec.environment(index),
+                cwd=spec.cwd,
+                version=version,
+            )
+            for index in range(spec.replicas if spec.replica_env else 1)
+        ),
+        version=version,
+    )
+
+
+def server_run(
+    argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, version: str
+) -> EngineRun:
+    """How one server is run.
+
+    Args:
+        argv: The words that start it.
+        env: All its variables.
+        cwd: The directory that it runs in.
+        version: Version of the engine, "" when not known.
+    """
     try:
         read_version(version)
         readable = version
     except VersionError:
         readable = ""
-    files = _config_files(spec)
-    runs = set()
-    for index in range(spec.replicas if spec.replica_env else 1):
-        env = dict(inherited) | spec.environment(index)
-        launch = parse(spec.command, version=readable, env=env, files=files).launch
-        runs.add(run_of(launch, argv=spec.command, env=env, version=version))
-    return runs.pop() if len(runs) == 1 else EngineRun(version=version)
+    files = _config_files(argv, cwd=cwd)
+    launch = parse(argv, version=readable, env=env, files=files).launch
+    return run_of(launch, argv=argv, env=env, version=version)
 
 
-def _config_files(spec: LocalGroup) -> dict[str, str]:
+def alike(runs: Iterable[EngineRun], *, version: str) -> EngineRun:
+    """What all of several servers are; where they differ nothing but the version is known."""
+    different = set(runs)
+    return different.pop() if len(different) == 1 else EngineRun(version=version)
+
+
+def _config_files(argv: Sequence[str], *, cwd: Path) -> dict[str, str]:
     """Content of the files that `--config FILE` names, by the name; those that can be read."""
     found = {}
-    for word, name in itertools.pairwise(spec.command):
+    for word, name in itertools.pairwise(argv):
         if word == "--config":
             try:
-                found[name] = (spec.cwd / Path(name)).read_text(encoding="utf-8")
+                found[name] = (cwd / name).read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError):
                 continue
     return found
