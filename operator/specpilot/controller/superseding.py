@@ -43,7 +43,7 @@ def no_longer(
     if proposed is not None and not why:
         rendered = render_for(proposed, state.engine)
         if not rendered.refused and rendered.config != change.wanted.config:
-            why = f"setting {proposed.name} was edited"
+            why = f"setting {proposed.name} was edited, or the engine is run in another way"
     return why
 
 
