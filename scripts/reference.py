@@ -164,7 +164,7 @@ def reasons() -> str:
     """All enumerated reasons."""
     parts = [MADE, "# Reasons", ""]
     for title, members in (
-        ("Why a reading is Unknown", UnknownReason),
+        ("Why a reading is Unknown, and no rule can be judged (`MetricsAvailable`)", UnknownReason),
         ("Why a target cannot be steered (`TargetReady`)", TargetProblem),
         ("Which gate holds a proposal back (`Held`)", GateReason),
         ("Why a flag change entered its phase", ChangeReason),

@@ -7,6 +7,7 @@ from specpilot.domain.changes import FlagChange
 from specpilot.domain.evaluation import Evaluation
 from specpilot.domain.gates import Objection
 from specpilot.domain.policy import Policy
+from specpilot.domain.readings import UnknownReason
 from specpilot.domain.settings import Setting
 from specpilot.domain.signals import SIGNALS
 from specpilot.domain.situation import CLOCK_ROOM
@@ -49,6 +50,25 @@ def signals_lost(evaluation: Evaluation, active: Setting) -> bool:
     )
 
 
+_TROUBLE = frozenset(
+    {
+        UnknownReason.SOURCE_ERROR,
+        UnknownReason.STALE,
+        UnknownReason.NAN,
+        UnknownReason.AMBIGUOUS,
+    }
+)
+"""What is wrong with a source, as against what there was not to measure."""
+
+
+def why_blind(evaluation: Evaluation) -> str:
+    """Why no rule can be judged, as one reason of a reading; "" when one can."""
+    if not evaluation.blind:
+        return ""
+    found = [e.reason for v in evaluation.verdicts for e in v.evidence if e.reason]
+    return next((r for r in found if r in _TROUBLE), found[0] if found else UnknownReason.NO_DATA)
+
+
 def conditions(
     policy: Policy,
     state: TargetState,
@@ -80,7 +100,7 @@ def conditions(
     metrics = Condition(
         type="MetricsAvailable",
         status=None if evaluation is None else not blind,
-        reason="NotEvaluated" if evaluation is None else "NoData" if blind else "Found",
+        reason="NotEvaluated" if evaluation is None else why_blind(evaluation) or "Found",
         message=evaluation.words() if evaluation is not None and blind else "",
     )
     progressing = Condition(

@@ -31,6 +31,7 @@ from specpilot.domain.pending import decide_pending
 from specpilot.domain.policy import Mode, Policy
 from specpilot.domain.readiness import flapping
 from specpilot.domain.readings import Readings
+from specpilot.domain.sight import unread_bounds, unseen
 from specpilot.domain.situation import CLOCK_ROOM, Situation, Wait
 from specpilot.domain.targets import Replica, TargetProblem, TargetState
 
@@ -179,7 +180,8 @@ def _analysing(change: FlagChange, s: Situation) -> Transition | Wait:
     elapsed = s.now - change.phase_since
     sufficient, short = enough(change, s.policy, trial)
     if sufficient:
-        short = doubtful(s.policy.guardrails, trial)
+        lost = unseen(change.slices, s.policy.guardrails)
+        sufficient, short = not lost, lost or doubtful(s.policy.guardrails, trial)
     if change.kind is ChangeKind.PROBE:
         step = _probe(change, s.policy, elapsed, enough=sufficient, doubt=short)
         if step is not None:
@@ -255,7 +257,8 @@ def _promoting(change: FlagChange, s: Situation) -> Transition | Wait:
             message=f"all {s.state.desired_replicas} replicas run {change.wanted.setting}",
         )
     limit = _ready_within(s) * max(s.state.desired_replicas, 1)
-    broken = _broken_bound(change, s.policy, s.canary, lasting=limit)
+    trial = _after(change, s.policy, s.canary, lasting=limit)
+    broken = broken_guardrail(s.policy.guardrails, trial)
     if broken is not None:
         return broken
     if s.now - change.phase_since > limit:
@@ -267,18 +270,15 @@ def _promoting(change: FlagChange, s: Situation) -> Transition | Wait:
     return Wait(message=f"{done} of {s.state.desired_replicas} replicas run the new setting")
 
 
-def _broken_bound(
-    change: FlagChange, policy: Policy, canary: Readings, *, lasting: timedelta
-) -> Transition | None:
-    """The way back where a bound breaks after the analysis; with whom to compare is no more."""
-    trial = Trial(
+def _after(change: FlagChange, policy: Policy, canary: Readings, *, lasting: timedelta) -> Trial:
+    """What bounds are judged on after the analysis; with whom to compare is no more."""
+    return Trial(
         slices=change.watched,
         looks=watch_looks(policy.canary, lasting),
         canary=canary,
         least=policy.canary.min_requests,
         compared=False,
     )
-    return broken_guardrail(policy.guardrails, trial)
 
 
 def _watching(change: FlagChange, s: Situation) -> Transition | Wait:
@@ -300,15 +300,22 @@ def _watching(change: FlagChange, s: Situation) -> Transition | Wait:
             message=f"{change.wanted.setting} runs everywhere; the policy no longer steers it",
         )
     watch = s.policy.watch if s.policy.watch is not None else s.policy.canary.analysis
-    broken = _broken(change, s) or _broken_bound(change, s.policy, s.canary, lasting=watch)
+    rails, trial = s.policy.guardrails, _after(change, s.policy, s.canary, lasting=watch)
+    broken = _broken(change, s) or broken_guardrail(rails, trial)
     if broken is not None:
         return broken
     until = change.phase_since + watch
     if s.now >= until:
+        # Neither a bound that cannot be read nor one that looks broken has held.
+        doubt = (unread_bounds(s.canary, rails) or doubtful(rails, trial)) if watch else ""
+        last = until + s.policy.canary.patience
+        if doubt and s.now < last:
+            return Wait(message=f"watching on, until {last:%H:%M:%S} UTC at most: {doubt}")
         return Transition(
             to=Phase.SUCCEEDED,
             reason=ChangeReason.SETTLED,
-            message=f"{change.wanted.setting} runs everywhere and no guardrail broke",
+            message=f"{change.wanted.setting} runs everywhere and no guardrail broke"
+            + (f", as far as can be told: {doubt}" if doubt else ""),
         )
     # A moment, not a countdown: each new text is a write to the API server.
     return Wait(message=f"watching until {until:%H:%M:%S} UTC")

@@ -60,6 +60,9 @@ class ModelFleet:
         self.old: TargetState | None = None
         """What a watch with a gap goes on showing."""
         self.crashing: set[str] = set()
+        """Names of settings whose replicas crash at start."""
+        self.slow: set[str] = set()
+        """Names of settings whose replicas load and load, and do not get ready meanwhile."""
         self.pods: list[Pod] = []
         for _ in range(size):
             self._start(ready=True)
@@ -157,7 +160,7 @@ class ModelFleet:
         now = self._clock.now()
         for pod in self.pods:
             r = pod.replica
-            if r.ready or r.lost:
+            if r.ready or r.lost or r.declared.setting in self.slow:
                 continue
             bad = r.declared.setting in self.crashing
             pod.replica = replace(
@@ -225,6 +228,7 @@ class Numbers(StrEnum):
     EMPTY = "empty"
     NAN = "NaN"
     STALE = "stale"
+    TWICE = "twice"
     SILENT = "silent"
     CANARY_ONLY = "of the canary only"
 
@@ -232,6 +236,7 @@ class Numbers(StrEnum):
 _WHY = {
     Numbers.NAN: UnknownReason.NAN,
     Numbers.STALE: UnknownReason.STALE,
+    Numbers.TWICE: UnknownReason.AMBIGUOUS,
     Numbers.SILENT: UnknownReason.SOURCE_ERROR,
 }
 

@@ -59,6 +59,10 @@ RAIL = policy(guardrails=(Guardrail(signal="e2e_p99", max_value=4.0),))
 P99 = Readings.of([Reading(signal="e2e_p99", value=6, low=5, high=10)])
 
 
+BLANK = (Slice(start=at(40), end=at(50)),)
+ONE_ARM = (Slice(start=at(40), end=at(50), canary={"tpot_mean": 0.02}, canary_requests=20),)
+
+
 def bounded(*values: float, requests: float = 20) -> tuple[Slice, ...]:
     """One slice per 99th percentile of the canary, beside arms that are equal in time per token."""
     return tuple(
@@ -269,6 +273,35 @@ CASES = [
     Case("a probe with too few drafts waits",
          probe(Phase.ANALYSING, slices=slices(0.7, 0.71, 0.7, drafts=3)),
          state=state(OLD, replica("a", OLD), replica("b", NEW)), seconds=30),
+    # --- numbers that were there and are gone
+    Case("enough, and then nothing more is seen: time alone ends no analysis",
+         change(Phase.ANALYSING, slices=slices(0.9, 0.91, 0.9) + BLANK), seconds=60),
+    Case("... nor one in which the others are not seen any more",
+         change(Phase.ANALYSING, slices=slices(0.9, 0.91, 0.9) + ONE_ARM), seconds=60),
+    Case("... until it is seen again",
+         change(Phase.ANALYSING, slices=BLANK + slices(0.9, 0.91, 0.9)), seconds=90,
+         want=(Phase.PROMOTING, ChangeReason.ANALYSIS_PASSED)),
+    Case("a probe is not lost while nobody can see it",
+         probe(Phase.ANALYSING, slices=slices(0.96, 0.93, 0.98, 0.91, drafts=90) + BLANK),
+         state=state(OLD, replica("a", OLD), replica("b", NEW)), seconds=150),
+    Case("... and is, when it can be seen not to win",
+         probe(Phase.ANALYSING, slices=BLANK + slices(0.96, 0.93, 0.98, 0.91, drafts=90)),
+         state=state(OLD, replica("a", OLD), replica("b", NEW)), seconds=150,
+         want=(Phase.ROLLING_BACK, ChangeReason.PROBE_LOST)),
+    Case("a watch does not end while its bound cannot be read", change(Phase.WATCHING),
+         state=state(NEW, A_NEW), policy=RAIL, seconds=70,
+         extra={"canary": Readings.of([unknown("e2e_p99", UnknownReason.SOURCE_ERROR)])}),
+    Case("... nor while it looks broken", change(Phase.WATCHING), state=state(NEW, A_NEW),
+         policy=RAIL, seconds=70, extra={"canary": P99}),
+    Case("... but not for ever", change(Phase.WATCHING), state=state(NEW, A_NEW), policy=RAIL,
+         seconds=1900, want=(Phase.SUCCEEDED, ChangeReason.SETTLED)),
+    Case("... and at once where nothing happens that could break it", change(Phase.WATCHING),
+         state=state(NEW, A_NEW), policy=RAIL, seconds=60,
+         extra={"canary": Readings.of([unknown("e2e_p99", UnknownReason.TOO_FEW_SAMPLES)])},
+         want=(Phase.SUCCEEDED, ChangeReason.SETTLED)),
+    Case("... or where no watch is asked for", change(Phase.WATCHING), state=state(NEW, A_NEW),
+         policy=replace(RAIL, watch=timedelta(0)), seconds=1,
+         want=(Phase.SUCCEEDED, ChangeReason.SETTLED)),
     # --- promotion, watching, rolling back
     Case("half rolled out: wait", change(Phase.PROMOTING), state=state(NEW, A_NEW, B_OLD)),
     Case("all run it: watch", change(Phase.PROMOTING),
@@ -339,6 +372,18 @@ def test_what_is_asked_of_the_workload_follows_from_the_phase() -> None:
         Phase.WATCHING: (NEW, Extent.ALL),
         Phase.ROLLING_BACK: (OLD, Extent.ALL),
     }
+
+
+def test_a_watch_that_could_not_see_says_so() -> None:
+    """argo-rollouts#4479: a run was Successful although all measurements had failed."""
+    blind = Readings.of([unknown("e2e_p99", UnknownReason.STALE)])
+    for seconds, says in ((100, "watching on"), (1900, "as far as can be told")):
+        step = decide(
+            change(Phase.WATCHING),
+            Situation(policy=RAIL, state=state(NEW, A_NEW), canary=blind, now=at(seconds)),
+        )
+        assert says in step.message
+        assert "e2e_p99 is Unknown (Stale)" in step.message
 
 
 @pytest.mark.parametrize(
