@@ -1,6 +1,7 @@
 """Carrying a flag change on: look, decide, record, act; repeatable after a crash at any line."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -61,6 +62,7 @@ class Reconciler:
         self._most = parts.most_concurrent
         self._patch = parts.patch
         self._caught_up = False
+        self._written: Counter[str] = Counter()  # settings of changes in flight, by change
 
     def run(self, *, between: Callable[[], object] = lambda: None) -> int:
         """Reconcile every open change once; return how many are still open.
@@ -119,9 +121,11 @@ class Reconciler:
                 break
             change = self._step(change, step, policy, state)
             canary = Readings()
-        if not change.phase.ended and policy is not None:
+        if change.phase.ended:
+            del self._written[change.id]
+        elif policy is not None:
             self._act(change, policy.canary.replicas, state)
-        elif not change.phase.ended:
+        else:
             self._act(change, 1, state)
         self._registry.publish_change(change, waiting_for=waiting_for)
         return change
@@ -198,6 +202,7 @@ class Reconciler:
             objection=objection,
             rule_author=self._author(change) if pending else "",
             patch=self._patch(change.target, change.wanted) if pending else "",
+            written=self._written[change.id],
             now=now,
         )
 
@@ -285,6 +290,6 @@ class Reconciler:
         if wanted is None:
             return
         try:
-            self._fleet.carry_out(wanted)
+            self._written[change.id] += self._fleet.carry_out(wanted)
         except FleetError as error:
             log.warning("%s: %s; trying again", change.id, error)

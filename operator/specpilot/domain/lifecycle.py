@@ -38,6 +38,9 @@ from specpilot.domain.targets import Replica, TargetProblem, TargetState
 DEFAULT_READY_WITHIN = timedelta(minutes=20)
 """For a target that states no limit of its own: twice the ten minutes a large model may load."""
 
+MOST_WRITTEN = 3
+"""Times that a setting is written before it is seen; each may start a pod that is then ended."""
+
 
 def decide(change: FlagChange, situation: Situation) -> Transition | Wait:
     """Return the step to take now, or what is being waited for.
@@ -88,10 +91,19 @@ def _interrupted(change: FlagChange, s: Situation) -> Transition | Wait | None:
             "the workload's template was edited by somebody else in mid-flip; "
             "their edit stays, ours is undone",
         )
+    if not change.seen_applied and s.written > MOST_WRITTEN and s.state.declared == change.origin:
+        return undo(ChangeReason.CONTESTED, _gone_at_once(change, s.written))
     expected = (change.wanted,) if change.seen_applied else (change.wanted, change.origin)
     if s.state.declared not in expected:
         return undo(ChangeReason.CONTESTED, _replaced(change, s.state))
     return _broken(change, s)
+
+
+def _gone_at_once(change: FlagChange, times: int) -> str:
+    return (
+        f"our setting {change.wanted.setting} was written {times} times and was gone again each "
+        f"time before it was seen: somebody replaces it at once by {change.origin.setting}"
+    )
 
 
 def _replaced(change: FlagChange, state: TargetState) -> str:

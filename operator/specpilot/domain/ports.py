@@ -36,8 +36,11 @@ class Fleet(Protocol):
         """
         ...
 
-    def carry_out(self, intent: Intent) -> None:
+    def carry_out(self, intent: Intent) -> bool:
         """Take the next step towards an intent; called again until it holds. Must not block.
+
+        Returns:
+            Whether the setting was written just now, because the workload did not carry it.
 
         Raises:
             FleetError: The step could not be taken; the caller comes back.

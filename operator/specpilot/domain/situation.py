@@ -40,6 +40,7 @@ class Situation:
         objection: A gate's No to a pending change that could begin.
         rule_author: Who wrote the rules that ask for a pending change, "" when nobody is known.
         patch: In mode Propose what the owner of the workload has to apply.
+        written: How often our setting was written because the workload did not carry it.
         now: The time.
     """
 
@@ -50,6 +51,7 @@ class Situation:
     objection: Objection | None = None
     rule_author: str = ""
     patch: str = ""
+    written: int = 0
     now: datetime
 
 

@@ -50,6 +50,8 @@ class ModelFleet:
         self.run = EngineRun(version="0.32.0")
         self.foreign = False
         """Somebody else owns what is declared."""
+        self.undone_at_once = False
+        """An owner puts the template back before anybody can look."""
         self.held = False
         """Paused by us: nothing rolls, lost replicas come back."""
         self.gone = False
@@ -124,29 +126,34 @@ class ModelFleet:
     def _new(self) -> int:
         return sum(self._current(pod) for pod in self.pods)
 
-    def carry_out(self, intent: Intent) -> None:
+    def carry_out(self, intent: Intent) -> bool:
         fails = self.fails.pop(0) if self.fails else Fails.NOT
         if fails is Fails.BEFORE:
             raise FleetError("409: the object has been modified")
-        if not self.gone:
-            self._take(intent)
+        writes = not self.gone and self._take(intent)
+        if self.undone_at_once and self.declared != START:
+            self.declared, self.held = START, False
         if fails is Fails.AFTER:
             raise FleetError("504: the answer did not come")
+        return writes
 
-    def _take(self, intent: Intent) -> None:
+    def _take(self, intent: Intent) -> bool:
+        """Whether the setting was written."""
         self.spoken.append(intent)
         canary = intent.extent is Extent.CANARY
-        if self.declared != intent.declared:
+        writes = self.declared != intent.declared
+        if writes:
             if self.foreign and not canary:
                 self.held = False  # theirs stays
-                return
+                return False
             if self.foreign and self.declared.change_id == intent.declared.change_id:
-                return
+                return False
             self.declared, self.foreign = intent.declared, False
             self.held = False
             if canary:
                 self._roll()  # the first new replica comes at once
         self.held = canary and self._new() >= min(intent.canary_replicas, self.desired)
+        return writes
 
     # --- what the world does
 
@@ -251,6 +258,8 @@ class ModelTelemetry:
     tpot: dict[str, float] = field(default_factory=dict)
     refuses: dict[str, float] = field(default_factory=dict)
     """Share of requests refused, by setting."""
+    idle: set[str] = field(default_factory=set)
+    """Names of settings whose replicas nobody sends a request to."""
     lag_s: float = 0.0
 
     def track(self, replicas: Sequence[Replica]) -> None:
@@ -273,6 +282,8 @@ class ModelTelemetry:
                 unknown(s, why) for s in ("batch_size", "tpot_mean", "e2e_mean", "error_rate")
             )
         setting = ask.replicas[0].declared.setting
+        if setting in self.idle:
+            return Readings.of([Reading(signal="batch_size", value=0.0, count=50.0, at=ask.end)])
         noise = 1 + 0.01 * (int(ask.end.timestamp()) % 7 - 3) / 3
         speed = self.tpot.get(setting, 0.02) * noise
         values = {

@@ -69,8 +69,12 @@ def test_a_canary_that_is_slower_breaks_the_guardrail(world: World) -> None:
 
 @pytest.mark.parametrize("dies_at", range(1, 31))
 def test_killed_at_any_effect_it_ends_exactly_once(tmp_path: Path, dies_at: int) -> None:
-    """kill -9 before and after every write to the database and every word to the fleet."""
-    world = World(tmp_path)
+    """kill -9 before and after every write to the database and every word to the fleet.
+
+    Reloader#1144: what a process missed is done by the next one. argo-rollouts#1667, #2556, #4764:
+    and told once, however many processes there were.
+    """
+    world = World(tmp_path, alerts=(AlertRoute(channel="all"),))
     world.telemetry.batch = 40
     world.mortality.dies_at = dies_at
     world.run(600, until=lambda: ended(world))
@@ -82,6 +86,8 @@ def test_killed_at_any_effect_it_ends_exactly_once(tmp_path: Path, dies_at: int)
     assert world.registry.shown[change.id] == "Succeeded", "and it is shown as it ended"
     with world.store.read() as unit:
         assert unit.memory.get("u1").last_flip == change.ended_at
+        due = unit.outbox.due(now=world.clock.now(), limit=50)
+    assert [d.event for d in due] == ["Started", "Flipped"]
     assert {r.declared.setting for r in world.fleet.replicas.values()} == {"off"}
     with world.store.read() as unit:
         assert unit.audit.verify().ok

@@ -179,6 +179,10 @@ class Machine(RuleBasedStateMachine):
     def somebody_takes_our_fields_over(self, theirs: Declared) -> None:
         self.world.model.take_over(theirs)
 
+    @rule(undoes=st.booleans())
+    def an_owner_undoes_at_once_what_we_write(self, undoes: bool) -> None:
+        self.world.model.undone_at_once = undoes
+
     @rule(size=st.integers(1, 5))
     def somebody_scales(self, size: int) -> None:
         self.world.model.desired = size
@@ -268,7 +272,7 @@ class Machine(RuleBasedStateMachine):
         if world.model.gone:
             self._recreate()
         world.model.unreachable, world.model.fails, world.model.old = 0, [], None
-        world.model.crashing = set()
+        world.model.crashing, world.model.undone_at_once = set(), False
         world.numbers.numbers, world.numbers.batch = Numbers.KNOWN, 10.0
         world.numbers.tpot, world.numbers.refuses = {}, {}
 

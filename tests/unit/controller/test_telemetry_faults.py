@@ -231,8 +231,8 @@ def condition(world: Modelled, kind: str) -> Condition:
 
 @pytest.mark.parametrize("numbers", FAULTS, ids=str)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.reason)
-def test_two_minutes_without_numbers(tmp_path: Path, row: Row, numbers: Numbers) -> None:
-    world = Modelled(tmp_path, probe=None, guardrails=RAILS)
+def test_two_minutes_without_numbers(directory: Path, row: Row, numbers: Numbers) -> None:
+    world = Modelled(directory, probe=None, guardrails=RAILS)
     row.reach(world)
     said, changes, undone = set(world.model.spoken), world.changes(), reasons(world)
     seen: list[str] = []

@@ -181,10 +181,12 @@ class FakeFleet:
             labels={"tier": "gold"},
         )
 
-    def carry_out(self, intent: Intent) -> None:
+    def carry_out(self, intent: Intent) -> bool:
         if not self.reachable:
             raise FleetError("the fleet does not answer")
+        writes = self.declared != intent.declared
         self.intent, self.declared = intent, intent.declared
+        return writes
 
     def move(self) -> None:
         """One step of the world: what was started becomes ready, one replica is replaced."""
@@ -299,13 +301,14 @@ class MortalFleet:
     def observe(self, ref: TargetRef) -> TargetState:
         return self._fleet.observe(ref)
 
-    def carry_out(self, intent: Intent) -> None:
+    def carry_out(self, intent: Intent) -> bool:
         changes = self._fleet.intent != intent
         if changes:
             self._mortality.strike()
-        self._fleet.carry_out(intent)
+        written = self._fleet.carry_out(intent)
         if changes:
             self._mortality.strike()
+        return written
 
 
 class MortalStore:

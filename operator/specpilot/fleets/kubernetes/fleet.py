@@ -94,7 +94,7 @@ class KubernetesFleet:
             return TargetState(ref=ref, problem=problems.not_found(ref))
         return self._observer.describe(ref, workload, channel, family)
 
-    def carry_out(self, intent: Intent) -> None:
+    def carry_out(self, intent: Intent) -> bool:
         """Take the next step towards an intent; see `Fleet.carry_out`.
 
         Raises:
@@ -104,17 +104,16 @@ class KubernetesFleet:
         workload = self._workloads.get(ref.kind)
         channel = choose(workload, ref.channel) if workload is not None else None
         if workload is None or channel is None:
-            return
+            return False
         known = self._known(workload, ref)
         if known is not None and not self._due(
             intent, workload, channel, known.root, lambda _: known
         ):
-            return
+            return False
         root = self._live.root(workload, ref.namespace, ref.name)
         look = functools.partial(self._live.family_of, workload)
         act = self._due(intent, workload, channel, root, look) if root is not None else None
-        if act is not None:
-            act()
+        return act() if act is not None else False
 
     def _known(self, workload: Workload, ref: TargetRef) -> Family | None:
         """What the watches know, None where they do not.

@@ -6,7 +6,7 @@ next step looks again.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,8 +19,8 @@ from specpilot.fleets.kubernetes.request import JSON_PATCH, Object, Request
 from specpilot.fleets.kubernetes.wiring import CHANGE_ANNOTATION
 from specpilot.fleets.kubernetes.workloads.base import Family, Workload
 
-Act: TypeAlias = Callable[[], object]
-"""Writes what is due."""
+Act: TypeAlias = Callable[[], bool]
+"""Writes what is due, and says whether the setting was written."""
 
 _log = logging.getLogger(__name__)
 
@@ -72,15 +72,15 @@ class Step:
         if intent.extent is Extent.CANARY:
             canaries = self._canaries(intent)
             hold = self.workload.hold(self.root, self._look, canaries=canaries)
-            return None if hold == held else lambda: self._write(letters, hold=hold)
+            return None if hold == held else lambda: self._beside(letters, hold=hold)
         tidy = self.channel.tidied(view, letters)
         if held is not None or tidy != letters:
             if not self.workload.may_release(self.root):
                 return None
-            return lambda: self._write(tidy, hold=None)
+            return lambda: self._beside(tidy, hold=None)
         back = intent.declared == intent.previous
         needed = self.workload.unblock(self.root, self._look, back=back)
-        return (lambda: [self._send(request) for request in needed]) if needed else None
+        return (lambda: self._unblock(needed)) if needed else None
 
     def _turn(self, intent: Intent, view: View, letters: Letters) -> Act | None:
         """What makes the workload declare the setting."""
@@ -91,22 +91,23 @@ class Step:
             return lambda: self._begin(intent, view)
         if self._taken_over(view):
             # Somebody set another value meanwhile. Theirs stays; what is still ours goes.
-            return lambda: self._write(channel.released(view), hold=None)
+            return lambda: self._beside(channel.released(view), hold=None)
         back = intent.declared == intent.previous
         hold = self.workload.hold_going_back(self.root) if back else None
         return lambda: self._write(channel.letters(view, self._look(), intent.declared), hold=hold)
 
-    def _begin(self, intent: Intent, view: View) -> None:
+    def _begin(self, intent: Intent, view: View) -> bool:
         """Bring the setting to the first replicas, and keep the roll there."""
         workload, canaries = self.workload, self._canaries(intent)
         letters = self.channel.letters(view, self._look(), intent.declared)
         at_once = workload.hold_at_once(self.root, canaries=canaries)
         written = self._write(letters, hold=at_once)
         if not written or at_once is not None or workload.unheld(self.root):
-            return
+            return written
         hold = self._wait_for_hold(canaries)
         if hold != self.observer.held(workload, self.root):
             self._write(letters, hold=hold)
+        return written
 
     def _canaries(self, intent: Intent) -> int:
         return self.workload.canaries(self.root, intent.canary_replicas)
@@ -147,6 +148,16 @@ class Step:
         if written is not None:
             self.root = written
         return written is not None
+
+    def _beside(self, letters: Letters, *, hold: JsonValue) -> bool:
+        """Write what is not the setting: the hold, and what says nothing true any more."""
+        self._write(letters, hold=hold)
+        return False
+
+    def _unblock(self, requests: Sequence[Request]) -> bool:
+        for request in requests:
+            self._send(request)
+        return False
 
     def _send(self, request: Request) -> Object | None:
         try:

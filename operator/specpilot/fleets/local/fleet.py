@@ -126,11 +126,11 @@ class LocalFleet:
             )
         return group.observe(ref)
 
-    def carry_out(self, intent: Intent) -> None:
+    def carry_out(self, intent: Intent) -> bool:
         """Have the next step taken; see `specpilot.domain.ports.Fleet`."""
         if intent.target.kind != KIND or intent.target.namespace != NAMESPACE:
             raise FleetError(f"{intent.target} is not on this machine; use kind {KIND!r}")
-        self._group(intent.target.name).carry_out(intent)
+        return self._group(intent.target.name).carry_out(intent)
 
     def _group(self, name: str) -> GroupSupervisor:
         if name not in self._groups:

@@ -163,8 +163,11 @@ class GroupSupervisor:
                 progress_deadline_s=spec.start_timeout,
             )
 
-    def carry_out(self, intent: Intent) -> None:
+    def carry_out(self, intent: Intent) -> bool:
         """Remember what is wanted; the thread does it, step by step.
+
+        Returns:
+            Whether it is another setting than was wanted before.
 
         Raises:
             FleetError: The group is not running, or its state cannot be written.
@@ -174,7 +177,8 @@ class GroupSupervisor:
                 raise FleetError(f"local group {self.spec.name!r} is not started; start it first")
             if self._trouble:
                 raise FleetError(self._trouble)
-            if self._declared != intent.declared:
+            changes = self._declared != intent.declared
+            if changes:
                 former, self._declared = self._declared, intent.declared
                 try:
                     self._save([slot.assigned for slot in self._slots])
@@ -183,6 +187,7 @@ class GroupSupervisor:
                     raise
             self._intent = intent
         self._wake.set()
+        return changes
 
     # The thread.
 
