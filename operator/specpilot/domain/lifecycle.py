@@ -108,8 +108,10 @@ def _gone_at_once(change: FlagChange, times: int) -> str:
 
 def _replaced(change: FlagChange, state: TargetState) -> str:
     """What became of our setting in mid-flip, in words."""
-    wanted, found = change.wanted.setting, state.declared
-    why = f"somebody replaced our setting {wanted} by {found.setting} in mid-flip"
+    found = state.declared
+    # Beside another's value the name may still be the one that we gave to ours.
+    name = found.config or "off" if found.change_id == change.id else found.setting
+    why = f"somebody replaced our setting {change.wanted.setting} by {name} in mid-flip"
     if found.change_id not in {"", change.id, change.origin.change_id}:
         why += (
             f" (flag change {found.change_id}): an older revision was brought back, or another "

@@ -76,8 +76,8 @@ class Target:
             previous=previous,
         )
 
-    def carry_out(self, declared: Declared, extent: Extent, *, canary_replicas: int = 1) -> None:
-        self.fleet.carry_out(self.intend(declared, extent, canary_replicas=canary_replicas))
+    def carry_out(self, declared: Declared, extent: Extent, *, canary_replicas: int = 1) -> bool:
+        return self.fleet.carry_out(self.intend(declared, extent, canary_replicas=canary_replicas))
 
     def reconcile(
         self,

@@ -73,6 +73,9 @@ class Step:
             canaries = self._canaries(intent)
             hold = self.workload.hold(self.root, self._look, canaries=canaries)
             return None if hold == held else lambda: self._beside(letters, hold=hold)
+        if self.channel.leftover(view, manager=self.api.field_manager):
+            # Before the roll goes on: with what stays of ours their template would be a new one.
+            return lambda: self._beside(self.channel.released(view), hold=None)
         tidy = self.channel.tidied(view, letters)
         if held is not None or tidy != letters:
             if not self.workload.may_release(self.root):

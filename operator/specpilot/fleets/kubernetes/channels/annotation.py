@@ -123,6 +123,14 @@ class AnnotationChannel(Channel):
         managers = owners(view.root, *annotation_path(path, CONFIG_ANNOTATION))
         return bool(managers) and manager not in managers
 
+    def leftover(self, view: View, *, manager: str) -> bool:
+        """See `Channel`: whoever writes their value over ours leaves our claims beside it."""
+        return self.taken_over(view, manager=manager) and any(
+            manager in owners(view.root, *annotation_path(path, key))
+            for path, _ in view.templates()
+            for key in ANNOTATIONS
+        )
+
     def request(
         self, view: View, letters: Letters, *, hold: JsonValue, manager: str
     ) -> Request | None:

@@ -130,6 +130,10 @@ class Channel(ABC):
     def taken_over(self, view: View, *, manager: str) -> bool:
         """Whether the value is somebody else's and no longer ours."""
 
+    def leftover(self, view: View, *, manager: str) -> bool:
+        """Whether something of ours still stands beside a value that is somebody else's."""
+        return False
+
     @abstractmethod
     def request(
         self, view: View, letters: Letters, *, hold: JsonValue, manager: str
