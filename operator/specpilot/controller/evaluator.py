@@ -382,6 +382,7 @@ class Evaluator:
                         in_flight,
                         objection,
                         clock=self._clock_trouble(memory, in_flight),
+                        trouble=readings.trouble,
                     ),
                     on_time(self._late),
                 ),

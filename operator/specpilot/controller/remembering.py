@@ -97,7 +97,7 @@ class Remembering:
         if subject is None:
             words = "the policy has no setting that speculates and this engine version can run"
             added = [unknown(name, UnknownReason.NO_DATA, words) for name in sorted(REMEMBERED)]
-            return Readings({**readings, **Readings.of(added)})
+            return readings.merged(added)
         target = str(policy.target)
         if subject.runs:
             self._note(readings, target=target, config=subject.config, now=now)
@@ -111,7 +111,7 @@ class Remembering:
         )
         hours = self._hours.get(target, {}).get(subject.config, ())
         baseline = acceptance_baseline(subject.name, hours=hours, now=now)
-        return Readings({**readings, **Readings.of([cost, baseline])})
+        return readings.merged([cost, baseline])
 
     @property
     def unwritten(self) -> bool:

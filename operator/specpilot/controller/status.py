@@ -69,6 +69,13 @@ def why_blind(evaluation: Evaluation) -> str:
     return next((r for r in found if r in _TROUBLE), found[0] if found else UnknownReason.NO_DATA)
 
 
+def _of_signals(evaluation: Evaluation | None, trouble: str) -> str:
+    """What is wrong with the numbers: at once, although those from before may still do."""
+    if evaluation is None or not evaluation.blind:
+        return f"what was seen before is used until it is stale: {trouble}" if trouble else ""
+    return f"{evaluation.words()}; {trouble}" if trouble else evaluation.words()
+
+
 def conditions(
     policy: Policy,
     state: TargetState,
@@ -77,6 +84,7 @@ def conditions(
     objection: Objection | None,
     *,
     clock: str = "",
+    trouble: str = "",
 ) -> tuple[Condition, ...]:
     """Return Ready and everything it is made of, so that `kubectl describe` explains itself.
 
@@ -87,6 +95,7 @@ def conditions(
         change: The change in flight.
         objection: The gate that holds a proposal.
         clock: What is wrong with the clock, "" when nothing is.
+        trouble: What went wrong when signals were looked at last, "" when nothing did.
     """
     problem = state.problem
     failing = "; ".join(f"{r.id}: {r.failure}" for r in state.live() if r.failure)
@@ -101,7 +110,7 @@ def conditions(
         type="MetricsAvailable",
         status=None if evaluation is None else not blind,
         reason="NotEvaluated" if evaluation is None else why_blind(evaluation) or "Found",
-        message=evaluation.words() if evaluation is not None and blind else "",
+        message=_of_signals(evaluation, trouble),
     )
     progressing = Condition(
         type="Progressing",

@@ -68,14 +68,25 @@ def unknown(signal: str, reason: UnknownReason, message: str = "") -> Reading:
 
 @dataclass(frozen=True, slots=True)
 class Readings(Mapping[str, Reading]):
-    """Readings by signal name; a signal nobody reported reads as NoData."""
+    """Readings by signal name; a signal nobody reported reads as NoData.
+
+    Attributes:
+        by_signal: The readings.
+        trouble: What went wrong when the source looked last, "" when nothing did. What it saw
+            before may still be young enough to be used, so the readings need not be Unknown.
+    """
 
     by_signal: Mapping[str, Reading] = field(default_factory=dict)
+    trouble: str = ""
 
     @classmethod
-    def of(cls, readings: Iterable[Reading]) -> "Readings":
+    def of(cls, readings: Iterable[Reading], *, trouble: str = "") -> "Readings":
         """Collect readings; a later one for the same signal replaces an earlier one."""
-        return cls({r.signal: r for r in readings})
+        return cls({r.signal: r for r in readings}, trouble)
+
+    def merged(self, readings: Iterable[Reading]) -> "Readings":
+        """These readings, and others that replace those of the same signal."""
+        return Readings({**self.by_signal, **{r.signal: r for r in readings}}, self.trouble)
 
     def __getitem__(self, signal: str) -> Reading:
         return self.by_signal.get(signal) or unknown(signal, UnknownReason.NO_DATA)

@@ -106,7 +106,7 @@ def derive(
             found.append(unknown(signal, UnknownReason.NOT_EXPORTED, words))
     for prefix, some in quantiles.items():
         found += engine.quantiles(_LATENCIES[prefix], some)
-    return Readings.of(found)
+    return Readings.of(found, trouble=trouble(arm))
 
 
 def needs_devices(signals: Collection[str]) -> bool:
@@ -122,3 +122,18 @@ def _no_exporter(arm: Arm) -> Arm:
         for window in arm.replicas
     )
     return replace(arm, source="GPU", replicas=replicas)
+
+
+def trouble(arm: Arm) -> str:
+    """What went wrong at the newest look at the replicas, "" when nothing did.
+
+    Of a replica that has no numbers yet nothing is said while others have some: it may be new.
+    The words have no age in them, for they go into a status that is written when it changes.
+    """
+    said = [window.trouble for window in arm.replicas if window.trouble]
+    if not said and all(window.samples == 0 for window in arm.replicas):
+        faults = [window.fault for window in arm.replicas if window.fault is not None]
+        said = [fault.words for fault in faults if fault.reason is not UnknownReason.STALE]
+    if not said:
+        return ""
+    return f"{said[0]} ({said.count(said[0])} of {len(arm.replicas)} replicas)"

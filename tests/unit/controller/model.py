@@ -78,6 +78,7 @@ class ModelFleet:
                 replica=Replica(
                     id=f"r{self._serial}",
                     instance=f"i{self._serial}",
+                    namespace="serving",
                     declared=self.declared,
                     ready=ready,
                     ready_since=now if ready else None,

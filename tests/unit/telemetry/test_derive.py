@@ -497,3 +497,32 @@ def test_the_order_of_replicas_never_matters(found: list[ReplicaWindow], random:
     shuffled = list(found)
     random.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis types it as object
     assert answer(shuffled).by_signal == answer(found).by_signal
+
+
+def _failed(name: str, words: str, reason: UnknownReason = UnknownReason.NO_DATA) -> ReplicaWindow:
+    return ReplicaWindow(replica=name, fault=Fault(reason=reason, words=words))
+
+
+@pytest.mark.parametrize(
+    ("windows", "says", "reason"),
+    [
+        ((window(), window("b")), "", "all is well"),
+        (
+            (window(trouble="503"), window("b", trouble="503"), window("c")),
+            "503 (2 of 3 replicas)",
+            "the newest look failed, and what was seen before may still do",
+        ),
+        (
+            (window(), _failed("b", "no series of this pod")),
+            "",
+            "a replica of which there is nothing yet may be new",
+        ),
+        ((_failed("b", "no series"),), "no series (1 of 1 replicas)", "nothing of any"),
+        ((_failed("b", "47 s old", UnknownReason.STALE),), "", "an age is no text for a status"),
+        ((), "", "no replica serves"),
+    ],
+)
+def test_trouble_at_the_newest_look(
+    windows: tuple[ReplicaWindow, ...], says: str, reason: str
+) -> None:
+    assert derive(arm(*windows), ready=len(windows)).trouble == says, reason
