@@ -57,6 +57,7 @@ def replica_sets(serving: Serving) -> int:
 def test_a_flip_is_finished_once_although_the_operator_is_killed_at_each_step(
     serving: Serving,
 ) -> None:
+    """Reloader#1144: what was missed at a hand-over never came."""
     # An engine that takes a while to start gives time to kill in Canary and in Promoting.
     serving.serve(sim(ENGINE, "--sim-startup-seconds 5"))
     serving.apply(ON_WHEN_USED, POLICY)

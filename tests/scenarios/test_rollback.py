@@ -100,6 +100,7 @@ def test_a_policy_deleted_in_mid_flip_leaves_a_known_setting_and_no_pause(
 
 
 def test_prometheus_gone_during_a_canary_is_waited_out(serving: Serving) -> None:
+    """keda#3065, flagger#883, #1754: an outage was taken for an answer."""
     prometheus = serving.cluster.prometheus
     serving.serve()
     serving.apply(ON_WHEN_USED, POLICY)

@@ -87,6 +87,11 @@ def operator(
         raise typer.BadParameter(
             "--gpu-matchers belongs to no server; add --prometheus-url, or drop it"
         )
+    if field_manager.startswith("kubectl"):
+        raise typer.BadParameter(
+            f"--field-manager {field_manager}: Flux undoes what managers named kubectl* wrote; "
+            "take another name, such as specpilot"
+        )
     exporters = gpu.exporter_urls([gpu_exporters])
     calm_collector()
     stop = threading.Event()

@@ -190,6 +190,7 @@ def user_manifest(target: Target, *args: str) -> Manifest:
 def test_a_user_who_applies_the_manifest_again_takes_the_setting_back(
     make_unwired: MakeTarget,
 ) -> None:
+    """argo-cd#9678, #2913: a list is not shared with a GitOps tool, so it is not fought for."""
     target = make_unwired("--model", "m")
     target.reconcile(NGRAM, Extent.CANARY, held(NGRAM))
     target.apply(user_manifest(target, "--model", "m"))

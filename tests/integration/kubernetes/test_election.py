@@ -56,6 +56,7 @@ def lease(cluster: Cluster, namespace: str) -> Manifest:
 def test_one_leads_and_the_other_takes_over_at_once_when_it_stops(
     candidate: Callable[[], Candidate], cluster: Cluster, namespace: str
 ) -> None:
+    """kubernetes-client/python#1669: a lease was never given up."""
     first = candidate()
     wait_for(lambda: first.elector.token, describe="the first leads")
     second = candidate()
@@ -72,6 +73,7 @@ def test_one_leads_and_the_other_takes_over_at_once_when_it_stops(
 
 
 def test_both_want_it_at_once(candidate: Callable[[], Candidate]) -> None:
+    """kubeai#67: two replicas both acted."""
     both = [candidate(), candidate()]
     wait_for(lambda: any(c.elector.token for c in both), describe="somebody leads")
     assert sum(c.elector.token is not None for c in both) == 1
@@ -98,6 +100,7 @@ def test_a_leader_that_cannot_reach_the_server_stops_before_its_lease_ends(
 def test_a_short_outage_costs_no_leadership(
     candidate: Callable[[], Candidate], cluster: Cluster, namespace: str
 ) -> None:
+    """llm-d#123: timings too short for a slow API cost the lead."""
     first = candidate()
     wait_for(lambda: first.elector.token, describe="the first leads")
     before = lease(cluster, namespace)["renewTime"]

@@ -110,6 +110,7 @@ def test_a_leader_that_was_stopped_in_mid_transaction_neither_blocks_nor_overwri
     apply: Callable[[int], None],
     tmp_path: Path,
 ) -> None:
+    """kubeai#67, keda#1030: two that both act, and one that is gone and keeps the lock."""
     apply(1)
     first, second = (
         Replica(cluster, tmp_path, name=name, database=database, where=namespace)

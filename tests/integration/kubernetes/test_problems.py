@@ -81,6 +81,7 @@ def test_the_container_must_be_known(make_target: MakeTarget) -> None:
 
 
 def test_an_owner_is_named(make_target: MakeTarget, cluster: Cluster, namespace: str) -> None:
+    """opentelemetry-operator#1300, gardener#8463: owners undo it in mid-roll."""
     parent = cluster.api.create(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "boss"}},
         namespace=namespace,
@@ -154,7 +155,10 @@ def test_an_image_that_cannot_be_pulled(make_target: MakeTarget) -> None:
 
 
 def test_scarce_gpus(make_target: MakeTarget, cluster: Cluster, namespace: str) -> None:
-    """One GPU, one replica, surge 1: a second pod would wait for ever (airunway #400)."""
+    """One GPU, one replica, surge 1: a second pod would wait for ever.
+
+    airunway#400, LLMKube#192, opendatahub-io/kserve#1822.
+    """
     node = f"lone-{namespace[-6:]}"
     cluster.nodes.add(node, gpus=1)
     try:

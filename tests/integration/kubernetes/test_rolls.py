@@ -234,6 +234,7 @@ def test_a_value_set_by_somebody_else_in_mid_flip_is_left_alone(make_target: Mak
 
 
 def test_nothing_but_our_four_fields_is_written(make_target: MakeTarget) -> None:
+    """argo-cd#12967, kserve#3768, #4855, #2521: replicas and labels of others were reset."""
     target = make_target()
 
     def others(spec: Manifest) -> Manifest:
@@ -272,6 +273,7 @@ def test_nothing_but_our_four_fields_is_written(make_target: MakeTarget) -> None
 
 
 def test_an_autoscaler_may_scale_all_the_while(make_target: MakeTarget) -> None:
+    """argo-rollouts#2857, #3848, #5019: an autoscaler and a paused canary in a deadlock."""
     target = make_target()
     stop = threading.Event()
 

@@ -327,6 +327,7 @@ def test_before_anything_ran_nothing_is_known(scene: Scene) -> None:
 
 
 def test_a_replica_that_dies_becomes_stale_on_both_sides(scene: Scene) -> None:
+    """llm-d#368: deleted pods went on counting, and the answer oscillated."""
     # Last but one: it takes `b` away.
     scene.engines["b"].process.kill()
     died = datetime.now(UTC)

@@ -149,7 +149,7 @@ def world(tmp_path: Path) -> Modelled:
 def test_two_minutes_of_it_change_nothing(
     world: Modelled, fault: Fault, phases: list[Phase]
 ) -> None:
-    """keda#3065, #965, flagger#664, #883, #1754, argo-rollouts#1466, #1591, #1905."""
+    """keda#3065, #965, flagger#664, #883, #1754, argo-rollouts#1466, #2101, #1591, #1905."""
     prometheus = Prometheus(world, running=BUSY if phases else USUAL)
     with (
         serving(prometheus) as server,

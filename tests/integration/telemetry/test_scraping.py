@@ -159,6 +159,7 @@ def test_only_replicas_that_serve_are_scraped_and_few_at_a_time() -> None:
 
 
 def test_numbers_belong_to_a_process_and_not_to_a_name() -> None:
+    """llm-d#368: deleted pods went on counting, and the answer oscillated."""
     clock = FrozenClock()
     scrape = ScrapeTelemetry(clock=clock)
     with serving(Answer(recording(f"{STEM}-after.prom"))) as server:

@@ -46,4 +46,5 @@ NIGHT = FreezeWindow(schedule="0 1 * * *", duration=timedelta(hours=2), time_zon
     ],
 )
 def test_open(window: FreezeWindow, when: datetime, frozen: bool, reason: str) -> None:
+    """Reloader#1199: no window in which nothing may happen."""
     assert (open_window(window, now=when.astimezone(UTC)) is not None) is frozen, reason

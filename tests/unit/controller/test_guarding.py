@@ -135,6 +135,7 @@ def test_a_bound_that_breaks_after_the_roll_is_undone_within_the_watch(tmp_path:
 
 
 def test_what_failed_is_tried_again_when_the_engine_has_changed(world: Modelled) -> None:
+    """argo-rollouts#841: what was aborted had to be retried by hand."""
     world.numbers.batch = 40.0
     world.model.crashing = {"off"}
     world.run(200, until=lambda: ended(world))
@@ -152,7 +153,10 @@ def test_what_failed_is_tried_again_when_the_engine_has_changed(world: Modelled)
 def test_a_value_that_is_undone_three_times_is_left_alone_until_the_policy_is_edited(
     tmp_path: Path,
 ) -> None:
-    """Flux and Argo CD undo foreign annotations (flux2 #2526, argo-cd #28769): no endless rolls."""
+    """Flux and Argo CD undo foreign annotations (flux2 #2526, argo-cd #28769): no endless rolls.
+
+    argo-cd#12967, flagger#1504: self-heal reverts what was promoted.
+    """
     world = Modelled(tmp_path, probe=None, alerts=(AlertRoute(channel="all"),))
     world.numbers.batch = 40.0
     for times in range(1, 4):

@@ -109,6 +109,7 @@ def test_killed_at_any_effect_of_a_rollback_it_goes_back_exactly_once(
 
 
 def test_numbers_lost_during_the_canary_hold_and_then_go_on(world: World) -> None:
+    """flagger#883, #1754: no values, and it was rolled back. argo-rollouts#1905: resume."""
     world.telemetry.batch = 40
     world.run(20)
     assert world.changes()[0].phase is Phase.ANALYSING
@@ -385,6 +386,7 @@ def test_no_probe_against_a_guard_that_can_be_seen_to_hold(tmp_path: Path) -> No
 
 
 def test_alerts_are_in_the_outbox_once_for_each_channel_that_asked(tmp_path: Path) -> None:
+    """argo-rollouts#4764: an abort was told twice."""
     routes = (
         AlertRoute(channel="all"),
         AlertRoute(channel="oncall", events=frozenset({Event.FLIPPED, Event.ROLLED_BACK})),
@@ -402,6 +404,7 @@ def test_alerts_are_in_the_outbox_once_for_each_channel_that_asked(tmp_path: Pat
 
 
 def test_silence_of_all_signals_is_an_alert_of_its_own(tmp_path: Path) -> None:
+    """keda#965: keep the last state while Prometheus is away, and say so."""
     world = World(tmp_path, alerts=(AlertRoute(channel="all"),))
     world.telemetry.silent = True
     world.run(600)

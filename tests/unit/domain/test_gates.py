@@ -162,6 +162,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.reason)
 def test_gate(case: Case) -> None:
+    """kubernetes#98914, #72775: an autoscaler in mid-roll. Reloader#1199: freeze windows."""
     found = check(proposal(**case.fields))
     assert (found.reason if found else None) is case.want, f"{case.reason}: {found}"
     assert case.says in (found.message if found else "")
@@ -169,7 +170,10 @@ def test_gate(case: Case) -> None:
 
 @given(gaps=st.lists(st.floats(0.1, 400), min_size=1, max_size=200))
 def test_no_sequence_of_wishes_makes_more_flips_than_the_budget(gaps: list[float]) -> None:
-    """Whenever a flip is wished for, the gates keep it to the cooldown and both budgets."""
+    """Whenever a flip is wished for, the gates keep it to the cooldown and both budgets.
+
+    llm-d#1427: noise flipped the answer every 15 s.
+    """
     minute, done = 0.0, []
     history: list[FlagChange] = []
     for gap in gaps:

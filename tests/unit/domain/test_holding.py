@@ -359,6 +359,7 @@ def test_a_restart_changes_no_verdict(
 def test_unknown_fires_nothing_unless_the_rule_says_so(
     rule: Mapping[str, Any], moments: list[tuple[int, Batch]]
 ) -> None:
+    """argo-rollouts#3503: an empty set was no errors to whoever wrote the rule."""
     rules = compiled(**({**rule, "on_unknown": OnUnknown.HOLD}))
     pending: PENDING = {}
     second = 0

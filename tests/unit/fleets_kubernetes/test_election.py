@@ -118,6 +118,7 @@ def test_a_live_leader_is_left_alone_whatever_its_wall_clock_says(world: World) 
 
 
 def test_a_dead_leader_is_replaced_after_its_duration_as_seen_here(world: World) -> None:
+    """keda#1030: an evicted pod kept the leader's lock."""
     a, b = world.candidate("a"), world.candidate("b")
     a.step()
     b.step()
@@ -212,6 +213,7 @@ def test_the_time_of_a_renewal_is_when_it_was_asked_for(world: World) -> None:
 
 
 def test_a_free_lease_is_taken_and_a_given_up_one_is_free(world: World) -> None:
+    """kubernetes-client/python#1669: a lease was never given up."""
     a, b = world.candidate("a"), world.candidate("b")
     a.step()
     a.elector._release()
@@ -263,7 +265,10 @@ moves = st.lists(
 
 @given(moves)
 def test_never_two_leaders(moves: list[tuple[str, Any]]) -> None:
-    """Whatever the order of steps, outages and lost answers; a loser never comes back."""
+    """Whatever the order of steps, outages and lost answers; a loser never comes back.
+
+    kubeai#67: two replicas both acted, and the target flapped.
+    """
     world = World()
     candidates = [world.candidate(name) for name in "abc"]
     over: set[int] = set()

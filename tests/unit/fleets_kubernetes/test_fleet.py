@@ -166,7 +166,10 @@ def test_what_holds_already_costs_no_request(
 
 
 def test_the_pods_are_believed_and_not_the_template() -> None:
-    """An owner that takes the annotation away in mid-roll leaves a roll that looks finished."""
+    """An owner that takes the annotation away in mid-roll leaves a roll that looks finished.
+
+    opentelemetry-operator#1300, grafana/agent#4495, nginx-gateway-fabric#5627.
+    """
     stray = pod("chat-1", annotations=annotations(NGRAM))
     state = observe(family(deployment(), None, stray, *pods(2)))
     assert state.declared == Declared()

@@ -88,6 +88,7 @@ def test_who_applies_it(found: dict[str, Any], want: tuple[str, str] | None, rea
 
 
 def test_argo_cd_is_told_to_leave_exactly_our_fields() -> None:
+    """argo-cd#9696, #9071, #20178: managers alone are not honoured everywhere."""
     told = keeper(workload(manager="argocd-controller"), field_manager="steering")
     assert told is not None
     spec = yaml.safe_load(told.snippet)["spec"]
@@ -106,6 +107,7 @@ def test_argo_cd_is_told_to_leave_exactly_our_fields() -> None:
 
 
 def test_flux_is_told_by_the_release_or_on_the_workload() -> None:
+    """flux2#2526, kustomize-controller#558: annotations set from outside were undone."""
     release = keeper(workload(labels={"helm.toolkit.fluxcd.io/name": "a"}), field_manager="s")
     assert release is not None
     drift = yaml.safe_load(release.snippet)["spec"]["driftDetection"]

@@ -22,6 +22,7 @@ def due(unit: UnitOfWork, *, minute: int = 0, limit: int = 10) -> list[str]:
 
 
 def test_the_second_time_is_nothing(store: Store) -> None:
+    """argo-rollouts#1667, #2556: one message for each replica of the controller."""
     with store.begin() as unit:
         assert enqueue(unit, "a")
         assert not enqueue(unit, "a", minute=1)
