@@ -33,12 +33,7 @@ from specpilot.controller.targets import (
 )
 from specpilot.controller.wanted import tick_ask, wanted_signals
 from specpilot.domain import contests
-from specpilot.domain.changes import (
-    ChangeReason,
-    FlagChange,
-    Phase,
-    Transition,
-)
+from specpilot.domain.changes import ChangeReason, FlagChange, Phase, Transition
 from specpilot.domain.context import TargetFacts
 from specpilot.domain.evaluation import CompiledRuleSet, Evaluation, RuleSetError
 from specpilot.domain.gates import GateReason, Objection
