@@ -127,14 +127,15 @@ class Pods(dict[Where, Pod]):
                 name, bound, at = metric.name, metric.le, metric.position
                 place = _place(name, bound, at)
                 plain = place.plain
-            if plain is not None and plain not in entry[1]:
-                entry[1][plain] = element.value.number
-            elif metric.status:
-                add_calls(entry[0].tally, metric.status, element.value.number)
+            value = element.value.number
+            if plain is not None and entry[1].setdefault(plain, value) is value:
+                continue  # met for the first time
+            if metric.status:
+                add_calls(entry[0].tally, metric.status, value)
             elif place.legacy:
                 entry[0].legacy = True
             elif place.slot is not None:
-                entry[0].tally.add(place.slot, element.value.number)
+                entry[0].tally.add(place.slot, value)
         return {(namespace, pod) for namespace, inside in found.items() for pod in inside}
 
     def absorb_gauges(self, body: bytes, labels: Labels) -> None:

@@ -166,17 +166,26 @@ def gauges(scope: Scope, *, over_s: float) -> str:
 
 
 def state(scope: Scope) -> str:
-    """When each pod was seen last, by every account of it, and whether its scrape succeeds."""
+    """When each pod was seen last, by every account of it.
+
+    Of pods with no such account: when it was seen to exist, and whether its scrape succeeds. Of the
+    others neither would say more.
+    """
     labels, where = scope.labels, scope.matchers()
     inside = ", ".join((*ENGINE_LABELS, *RAY_LABELS))
-    by_pod = f"by ({labels.namespace}, {labels.pod})"
+    pod = f"({labels.namespace}, {labels.pod})"
     heartbeat = f"{{{_series([_heartbeat()])},{where}}}"
     info = f"{{{_series([CACHE_INFO])},{where}}}"
     return " or ".join(
         [
             _labelled(f"max without ({inside}) (timestamp({heartbeat}))", State.LIVE),
-            _labelled(f"max {by_pod} (timestamp({info}))", State.INFO),
-            _labelled(f"max {by_pod} (up{{{where}}})", State.UP),
+            *(
+                _labelled(f"max by {pod} ({told}) unless on {pod} {heartbeat}", series)
+                for told, series in (
+                    (f"timestamp({info})", State.INFO),
+                    (f"up{{{where}}}", State.UP),
+                )
+            ),
         ]
     )
 
