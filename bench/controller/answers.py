@@ -18,6 +18,8 @@ from bench.signals.fleet import WINDOW_S
 from bench.signals.pages import Series, read_by_the_product, series
 
 _POD_MATCHER = re.compile(r'\bpod=~"((?:[^"\\]|\\.)*)"')
+_NAMES = re.compile(r'__name__=~"((?:[^"\\]|\\.)*)"')
+_START = "process_start_time_seconds"
 _OVER = re.compile(r"\[(\d+)ms\]")
 _NAMESPACE, _POD, _INSTANCE = "@namespace@", "@pod@", "@instance@"
 
@@ -120,11 +122,7 @@ class Numbers:
         found: list[tuple[dict[str, str], float]] = []
         if "timestamp(" in query:
             scrape = {"instance": _INSTANCE, "job": "monitoring/vllm", "container": "vllm"}
-            found = [
-                ({**where, **scrape, "series": "live"}, at),
-                ({**where, "series": "info"}, at),
-                ({**where, "series": "up"}, 1.0),
-            ]
+            found = [({**where, **scrape, "series": "live"}, at)]
         elif "avg_over_time(" in query:
             over = _OVER.search(query)
             assert over, query
@@ -142,8 +140,13 @@ class Numbers:
                 for each, value in self._totals(kind, at)
                 if each.name in wanted
             ]
-        elif "process_start_time_seconds" in query:
-            found = [(self._labels(each), value) for each, value in self._totals(kind, at)]
+        elif _START in query:
+            asked = [re.compile(pattern) for pattern in _NAMES.findall(query)]
+            found = [
+                (self._labels(each), value)
+                for each, value in self._totals(kind, at)
+                if each.name == _START or any(names.fullmatch(each.name) for names in asked)
+            ]
         elif "vllm" in query:
             raise UnanswerableError(query)
         return ",".join(
@@ -154,7 +157,7 @@ class Numbers:
     def _totals(self, kind: Kind, at: float) -> Iterator[tuple[Series, float]]:
         loads = kind.loads(at, origin=self._origin)
         for each in _grown(kind.speculates):
-            if each.name == "process_start_time_seconds":
+            if each.name == _START:
                 yield each, self._origin
                 continue
             value = each.total + each.growth * loads
@@ -163,7 +166,7 @@ class Numbers:
     @staticmethod
     def _labels(each: Series) -> dict[str, str]:
         labels = {"__name__": each.name, "namespace": _NAMESPACE, "pod": _POD}
-        if each.name == "process_start_time_seconds":
+        if each.name == _START:
             labels["series"] = each.name
         if position := dict(each.labels).get("position"):
             labels["position"] = position
