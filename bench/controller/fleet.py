@@ -24,8 +24,8 @@ CONFIG = "specpilot.io/speculative-config"
 SETTING = "specpilot.io/setting"
 
 USUAL_BATCH, IDLE_BATCH, OVERLOAD_BATCH = 12.0, 40.0, 2000.0
-"""Running requests a replica: while speculation pays, where it is off, and after the load rose: by so
-much that the mean over a window follows at once."""
+"""Running requests a replica: while speculation pays, where it is off, and after the load rose. By
+so much that the mean over a window follows at once."""
 
 RULES: JsonObject = {
     "parameters": {"busyBatch": 14, "quietBatch": 2, "minAcceptanceLength": 1.2},
