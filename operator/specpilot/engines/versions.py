@@ -5,6 +5,7 @@ is decided here once, so that nothing else compares version strings.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from packaging.version import InvalidVersion, Version
 
@@ -90,3 +91,13 @@ def read_version(text: str) -> Engine:
     if version.is_devrelease or version.is_prerelease:
         return Engine(release=release, note=f"vLLM {text} is read as its release {release}")
     return Engine(release=release)
+
+
+@lru_cache(maxsize=64)
+def readable(version: str) -> str:
+    """The version, "" where it is none that the tables know how to place (a house's own build)."""
+    try:
+        read_version(version)
+    except VersionError:
+        return ""
+    return version

@@ -10,8 +10,9 @@ from typing import Any
 
 from specpilot.domain.engine_run import EngineRun
 from specpilot.engines.runs import run_of
+from specpilot.engines.versions import readable
 from specpilot.fleets.kubernetes.podline import resolve
-from specpilot.fleets.kubernetes.wiring import VARIABLE, readable
+from specpilot.fleets.kubernetes.wiring import VARIABLE
 
 
 class _NothingAtHand:

@@ -14,7 +14,7 @@ from typing import Any
 from specpilot.domain.settings import OFF_NAME, UNRECOGNISED, Declared, canonical_json
 from specpilot.domain.targets import Problem, TargetProblem
 from specpilot.engines import Parsed, empty_value_is_off, parse
-from specpilot.engines.versions import VersionError, read_version
+from specpilot.engines.versions import readable
 
 CONFIG_ANNOTATION = "specpilot.io/speculative-config"
 """The engine's speculative config as JSON; "" or absent means off."""
@@ -142,16 +142,6 @@ def is_wired(container: Mapping[str, Any], *, version: str = "") -> bool:
 def _parse(line: tuple[str, ...], env: tuple[tuple[str, str], ...], version: str) -> Parsed:
     # All pods of a template share one line, and each tick reads all of them.
     return parse(line, version=version, env=dict(env), variable=VARIABLE)
-
-
-@functools.lru_cache(maxsize=64)
-def readable(version: str) -> str:
-    """The version, "" where it is none that the tables know how to place (a house's own build)."""
-    try:
-        read_version(version)
-    except VersionError:
-        return ""
-    return version
 
 
 def running(

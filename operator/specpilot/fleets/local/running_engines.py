@@ -7,7 +7,7 @@ from pathlib import Path
 from specpilot.domain.engine_run import EngineRun
 from specpilot.engines import parse
 from specpilot.engines.runs import run_of
-from specpilot.engines.versions import VersionError, read_version
+from specpilot.engines.versions import readable
 from specpilot.fleets.local.spec import LocalGroup
 
 
@@ -44,13 +44,8 @@ def server_run(
         cwd: The directory that it runs in.
         version: Version of the engine, "" when not known.
     """
-    try:
-        read_version(version)
-        readable = version
-    except VersionError:
-        readable = ""
     files = _config_files(argv, cwd=cwd)
-    launch = parse(argv, version=readable, env=env, files=files).launch
+    launch = parse(argv, version=readable(version), env=env, files=files).launch
     return run_of(launch, argv=argv, env=env, version=version)
 
 
