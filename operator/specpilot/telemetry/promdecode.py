@@ -13,7 +13,7 @@ from specpilot.domain.readings import UnknownReason
 from specpilot.telemetry.exposition import Key, Page, Part, Slot, Tally, add_calls, slot
 from specpilot.telemetry.names import HTTP, LEGACY_SPECULATION, PREFIX, PREFIXES, Counter
 from specpilot.telemetry.promql import Labels, State, wire_of
-from specpilot.telemetry.promwire import elements, slim
+from specpilot.telemetry.promwire import elements, number, slim
 from specpilot.telemetry.windows import Fault
 
 Where = tuple[str, str]
@@ -195,7 +195,7 @@ def _wired(name: str, bound: str, position: str) -> tuple[str | None, Part]:
     """Wire name and part of a series; no wire name for one that is not wanted."""
     for ending in ("_sum", "_count", "_bucket"):
         if name.endswith(ending) and (wire := wire_of(name.removesuffix(ending))) is not None:
-            return wire, _number(bound) if ending == "_bucket" else ending[1:]
+            return wire, number(bound) if ending == "_bucket" else ending[1:]
     if position:
         return wire_of(name), position
     return wire_of(name), ""
@@ -211,13 +211,6 @@ def _place(name: str, bound: str, position: str) -> _Place:
     found = slot(wire, part)
     key, rank = found
     return _Place(key if rank is None and key[0] not in HTTP else None, found, legacy=False)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
 
 
 def _difference(accounts: Mapping[frozenset[Where], float]) -> str:

@@ -176,16 +176,12 @@ def state(scope: Scope) -> str:
     pod = f"({labels.namespace}, {labels.pod})"
     heartbeat = f"{{{_series([_heartbeat()])},{where}}}"
     info = f"{{{_series([CACHE_INFO])},{where}}}"
+    unseen = f"unless on {pod} {heartbeat}"
     return " or ".join(
         [
             _labelled(f"max without ({inside}) (timestamp({heartbeat}))", State.LIVE),
-            *(
-                _labelled(f"max by {pod} ({told}) unless on {pod} {heartbeat}", series)
-                for told, series in (
-                    (f"timestamp({info})", State.INFO),
-                    (f"up{{{where}}}", State.UP),
-                )
-            ),
+            _labelled(f"max by {pod} (timestamp({info})) {unseen}", State.INFO),
+            _labelled(f"max by {pod} (up{{{where}}}) {unseen}", State.UP),
         ]
     )
 

@@ -5,6 +5,7 @@ all of them are numbers that msgspec reads by itself; an answer with one that it
 which JSON has not) is read once more, text by text.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,14 @@ from specpilot.telemetry.promql import Labels
 
 class Answer(Exception):  # noqa: N818 - raised for an answer that is none
     """Not the answer to a query; the text says what is wrong with it."""
+
+
+def number(text: str) -> float:
+    """A number as Prometheus writes it; NaN for what is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 class _Point(msgspec.Struct, array_like=True, gc=False):
@@ -33,11 +42,8 @@ class _Text(msgspec.Struct, array_like=True, gc=False):
     number: str
 
     def read(self) -> _Point:
-        """The number; NaN for what is none."""
-        try:
-            return _Point(self.at, float(self.number))
-        except ValueError:
-            return _Point(self.at, float("nan"))
+        """The number."""
+        return _Point(self.at, number(self.number))
 
 
 class Element(msgspec.Struct):
