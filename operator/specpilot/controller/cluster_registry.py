@@ -7,7 +7,7 @@ from typing import Any
 
 from specpilot.controller.publisher import Publisher
 from specpilot.controller.registry import Condition, PolicyStatus
-from specpilot.controller.status_object import condition_object, status_object, words_object
+from specpilot.controller.status_object import condition_object, with_readings, words_object
 from specpilot.controller.writing import Worth, without_numbers
 from specpilot.domain.audit import AuditDraft
 from specpilot.domain.changes import FlagChange
@@ -118,7 +118,7 @@ class ClusterRegistry:
         crowd = len(self._watches.store(POLICIES))
         if not self._worth.writing(ref.uid, words, there=there, crowd=crowd, now=now):
             return
-        wanted = status_object(status, previous=there, now=now)
+        wanted = with_readings(words, status.readings)
 
         def write() -> None:
             try:

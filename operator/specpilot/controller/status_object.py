@@ -17,10 +17,12 @@ def status_object(
     status: PolicyStatus, *, previous: Mapping[str, Any], now: datetime
 ) -> dict[str, Any]:
     """Return the status; a condition keeps its transition time while its status does not change."""
-    found = words_object(status, previous=previous, now=now)
-    if status.readings:
-        found["readings"] = [_reading(r) for r in status.readings]
-    return found
+    return with_readings(words_object(status, previous=previous, now=now), status.readings)
+
+
+def with_readings(words: dict[str, Any], readings: Sequence[Reading]) -> dict[str, Any]:
+    """Return the status with its readings."""
+    return words | {"readings": [_reading(r) for r in readings]} if readings else words
 
 
 def words_object(
