@@ -50,17 +50,6 @@ DataParallel = Annotated[
     int | None, typer.Option("--data-parallel", min=1, help="--data-parallel-size.")
 ]
 
-_GENERATIONS = {
-    None: engine_run.Generation.DEFAULT,
-    Generation.V0: engine_run.Generation.V0,
-    Generation.V1: engine_run.Generation.V1,
-}
-_RUNNERS = {
-    None: engine_run.ModelRunner.DEFAULT,
-    ModelRunner.V1: engine_run.ModelRunner.V1,
-    ModelRunner.V2: engine_run.ModelRunner.V2,
-}
-
 
 def stated(
     version: str,
@@ -78,7 +67,7 @@ def stated(
         return None
     return EngineRun(
         version=version,
-        generation=_GENERATIONS[engine],
-        runner=_RUNNERS[runner],
+        generation=engine_run.Generation[engine.name if engine else "DEFAULT"],
+        runner=engine_run.ModelRunner[runner.name if runner else "DEFAULT"],
         data_parallel=data_parallel or 1,
     )
