@@ -27,7 +27,7 @@ from specpilot.domain.economics import Measurement, engine_of, measure
 from specpilot.domain.gates import GateReason, Objection
 from specpilot.domain.judging import KEPT
 from specpilot.domain.lifecycle import decide
-from specpilot.domain.policy import Canary, Mode, Policy
+from specpilot.domain.policy import Canary, Policy
 from specpilot.domain.ports import Ask, FleetError
 from specpilot.domain.readiness import look
 from specpilot.domain.readings import Readings
@@ -38,9 +38,6 @@ from specpilot.store import ConcurrentUpdateError, StoreError
 
 log = logging.getLogger(__name__)
 
-
-_ASKS = frozenset({Mode.APPROVE, Mode.PROPOSE})
-"""Modes in which a proposal waits for a person."""
 
 _DECIDED = frozenset({ChangeReason.APPROVED, ChangeReason.REJECTED})
 
@@ -192,7 +189,7 @@ class Reconciler:
         pending = change.phase is Phase.PENDING
         decision = self._registry.decision(change) if pending else None
         objection: Objection | None = None
-        if pending and policy is not None and (decision or policy.mode not in _ASKS):
+        if pending and policy is not None and (decision or not policy.mode.asks):
             objection = self._objection(change, policy, state)
         return Situation(
             policy=policy,

@@ -28,7 +28,7 @@ def decide_pending(change: FlagChange, s: Situation) -> Transition | Wait:
     by = s.decision.by if s.decision is not None else ""
     own = by != "" and s.policy.limits.four_eyes and by == s.rule_author
     approved_by = "" if proposes or own else by
-    if not approved_by and s.policy.mode in {Mode.APPROVE, Mode.PROPOSE}:
+    if not approved_by and s.policy.mode.asks:
         if s.now - change.created_at > s.policy.limits.approval_expiry:
             return end(
                 Phase.EXPIRED,

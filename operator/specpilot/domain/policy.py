@@ -22,6 +22,11 @@ class Mode(StrEnum):
     APPROVE = "Approve"
     AUTO = "Auto"
 
+    @property
+    def asks(self) -> bool:
+        """Whether a proposal waits for a person."""
+        return self in {Mode.APPROVE, Mode.PROPOSE}
+
 
 class TelemetrySource(StrEnum):
     """Where signals come from."""
