@@ -35,8 +35,6 @@ def argo_rollouts(cluster: Cluster) -> Iterator[Process]:
             program,
             f"--kubeconfig={cluster.kubeconfig}",
             "--leader-elect=false",
-            # Under load it has missed an update; by default it looks again after 15 minutes.
-            "--rollout-resync=15",
             f"--healthzPort={health}",
             f"--metricsPort={free_port()}",
         ],

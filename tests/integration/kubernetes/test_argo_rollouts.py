@@ -88,6 +88,30 @@ def test_going_back_after_success_waits_for_nobody(make_rollout: MakeTarget) -> 
     target.reconcile(NEVER_OURS, Extent.ALL, all_run(NEVER_OURS), deadline=90)
 
 
+def test_a_controller_that_missed_the_hold_looks_again(make_rollout: MakeTarget) -> None:
+    """Nothing moves, and it does not know the latest spec: our next step makes it look."""
+    target = make_rollout(steps=STEPS)
+    target.reconcile(NGRAM, Extent.CANARY, held(NGRAM), deadline=60)
+    before = target.pods()
+    target.cluster.api.patch(
+        target.api_version,
+        "Rollout",
+        name="chat",
+        namespace=target.ref.namespace,
+        subresource="status",
+        patch={"status": {"observedGeneration": "0"}},
+    )
+    target.reconcile(
+        NGRAM,
+        Extent.CANARY,
+        lambda s: held(NGRAM)(s) and "has not acted" not in s.rolling,
+        deadline=60,
+    )
+    seen = target.object()
+    assert seen["status"]["observedGeneration"] == str(seen["metadata"]["generation"])
+    assert target.pods() == before
+
+
 def test_without_steps_it_is_held_all_the_same(make_rollout: MakeTarget) -> None:
     target = make_rollout(replicas=4, canary={"maxSurge": 1, "maxUnavailable": 0})
     state = target.reconcile(NGRAM, Extent.CANARY, held(NGRAM), deadline=60)

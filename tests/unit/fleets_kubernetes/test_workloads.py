@@ -320,6 +320,45 @@ def test_the_word_that_a_pause_waits_for(case: Word) -> None:
     assert all(body["metadata"]["resourceVersion"] == "7" for body in bodies)
 
 
+@dataclass(frozen=True)
+class Unheard:
+    reason: str
+    status: Object
+    wakes: bool
+    paused: bool = False
+
+
+UNHEARD = [
+    Unheard("at rest", {}, wakes=False),
+    Unheard("at a pause, and no word was said", at(1, "CanaryPauseStep"), wakes=False),
+    Unheard("before it pauses", at(1), wakes=False),
+    Unheard("the word was said and it has not gone on", at(1, controllerPause=True), wakes=True),
+    Unheard("the same, held by us", at(1, controllerPause=True), wakes=False, paused=True),
+    Unheard("a pause with an end", at(2, controllerPause=True), wakes=False),
+    Unheard("promoted, and it goes through its steps", at(0, promoteFull=True), wakes=True),
+    Unheard("promoted, and its pods become ready", at(3, promoteFull=True), wakes=False),
+    Unheard("a spec it has not seen", {"observedGeneration": "3"}, wakes=True),
+    Unheard("a hold it has not seen", {"observedGeneration": "3"}, wakes=True, paused=True),
+]
+
+
+@pytest.mark.parametrize("case", UNHEARD, ids=lambda case: case.reason)
+def test_a_controller_that_missed_a_write_is_made_to_look_again(case: Unheard) -> None:
+    root = rollout(steps=WORDS[0].steps, status=case.status)
+    if case.paused:
+        root["spec"]["paused"] = True
+    requests = ROLLOUT.wake(root)
+    assert bool(requests) is case.wakes
+    told = set()
+    for request in requests:
+        told.add(request.body["status"]["observedGeneration"])
+        root["status"] = {**root["status"], **request.body["status"]}
+    assert not ROLLOUT.observed(root) or not requests
+    for request in ROLLOUT.wake(root):  # missed as well: another change, or nobody would hear of it
+        told.add(request.body["status"]["observedGeneration"])
+    assert len(told) == (2 if case.wakes else 0)
+
+
 def test_a_rollout_is_held_when_its_new_replica_set_has_enough() -> None:
     root = rollout()
     root["spec"]["template"]["metadata"]["annotations"] = annotations(NGRAM)

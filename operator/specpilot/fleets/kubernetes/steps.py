@@ -72,7 +72,9 @@ class Step:
         if intent.extent is Extent.CANARY:
             canaries = self._canaries(intent)
             hold = self.workload.hold(self.root, self._look, canaries=canaries)
-            return None if hold == held else lambda: self._beside(letters, hold=hold)
+            if hold != held:
+                return lambda: self._beside(letters, hold=hold)
+            return self._all_of(self.workload.wake(self.root))
         if self.channel.leftover(view, manager=self.api.field_manager):
             # Before the roll goes on: with what stays of ours their template would be a new one.
             return lambda: self._beside(self.channel.released(view), hold=None)
@@ -83,7 +85,7 @@ class Step:
             return lambda: self._beside(tidy, hold=None)
         back = intent.declared == intent.previous
         needed = self.workload.unblock(self.root, self._look, back=back)
-        return (lambda: self._unblock(needed)) if needed else None
+        return self._all_of(needed or self.workload.wake(self.root))
 
     def _turn(self, intent: Intent, view: View, letters: Letters) -> Act | None:
         """What makes the workload declare the setting."""
@@ -157,10 +159,15 @@ class Step:
         self._write(letters, hold=hold)
         return False
 
-    def _unblock(self, requests: Sequence[Request]) -> bool:
-        for request in requests:
-            self._send(request)
-        return False
+    def _all_of(self, requests: Sequence[Request]) -> Act | None:
+        """What a roll needs beside what is written for it."""
+
+        def send() -> bool:
+            for request in requests:
+                self._send(request)
+            return False
+
+        return send if requests else None
 
     def _send(self, request: Request) -> Object | None:
         try:

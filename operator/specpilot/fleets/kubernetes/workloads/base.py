@@ -210,6 +210,14 @@ class Workload(ABC):
         """
         return ()
 
+    def wake(self, root: Object) -> tuple[Request, ...]:
+        """What makes its controller look again at a write that it has missed.
+
+        Asked for again and again where nothing else is due, so it may be sent once too often.
+        Nothing for most: a controller that goes by its watches misses none.
+        """
+        return ()
+
 
 def dig(obj: Any, path: Sequence[str | int]) -> Any:
     """The value at a path; None when any part of it is missing."""

@@ -12,6 +12,9 @@ What is easy to get wrong:
   update like any other, with all its pauses. So the way back is promoted in full.
 - `status.observedGeneration` is text.
 - An inconclusive analysis waits for a person, and is left to one.
+- The controller puts what it has written back into the cache of its watch, over anything newer that
+  came meanwhile. A word that is said the moment it pauses can so be lost, and then it rests for
+  ever: a resync looks at the same cache. Any change of the object makes it look again.
 """
 
 from specpilot.domain.settings import JsonValue
@@ -31,6 +34,7 @@ ROLLOUTS = Resource(group="argoproj.io", version="v1alpha1", plural="rollouts", 
 _CANARY = ("spec", "strategy", "canary")
 _DEFAULT_DEADLINE_S = 600
 _AT_PAUSE_STEP = "CanaryPauseStep"
+_NONE = "0"
 
 
 class RolloutWorkload(SurgingWorkload):
@@ -109,13 +113,39 @@ class RolloutWorkload(SurgingWorkload):
         if back:
             return () if status.get("promoteFull") else (_status(root, {"promoteFull": True}),)
         paused = {c.get("reason") for c in status.get("pauseConditions") or ()}
-        steps = dig(root, (*_CANARY, "steps")) or []
-        index = int(status.get("currentStepIndex") or 0)
-        step = steps[index] if index < len(steps) else {}
-        waits_for_word = "pause" in step and not (step["pause"] or {}).get("duration")
-        if paused != {_AT_PAUSE_STEP} or not waits_for_word:
+        if paused != {_AT_PAUSE_STEP} or not _waits_for_word(root):
             return ()
         return (_status(root, {"pauseConditions": None}),)
+
+    def wake(self, root: Object) -> tuple[Request, ...]:
+        """Take back that it has observed what it has not acted on; it then says so once more."""
+        status = root.get("status") or {}
+        rolls = status.get("currentPodHash") != status.get("stableRS")
+        unheard = (
+            _waits_for_word(root)
+            and status.get("controllerPause")
+            and not status.get("pauseConditions")
+            and not dig(root, self.hold_field)
+        )
+        skipped = status.get("promoteFull") and not _at_the_end(root)
+        if self.observed(root) and not (rolls and (unheard or skipped)):
+            return ()
+        # Another value than the last, for a patch that changes nothing is told to nobody.
+        again = "" if status.get("observedGeneration") == _NONE else _NONE
+        return (_status(root, {"observedGeneration": again}),)
+
+
+def _at_the_end(root: Object) -> bool:
+    steps = dig(root, (*_CANARY, "steps")) or []
+    return int(dig(root, ("status", "currentStepIndex")) or 0) >= len(steps)
+
+
+def _waits_for_word(root: Object) -> bool:
+    """Whether it stands at a pause step without an end."""
+    if _at_the_end(root):
+        return False
+    step = dig(root, (*_CANARY, "steps"))[int(dig(root, ("status", "currentStepIndex")) or 0)]
+    return "pause" in step and not (step["pause"] or {}).get("duration")
 
 
 def _status(root: Object, status: Object) -> Request:
