@@ -1,8 +1,13 @@
 """Fixtures that every test may use, and what is told at the end."""
 
+import hypothesis
 import pytest
 
 pytest_plugins = ["tests.cluster.fixtures"]
+
+# A test is never about how fast this machine is just now.
+hypothesis.settings.register_profile("specpilot", parent=hypothesis.settings.default, deadline=None)
+hypothesis.settings.load_profile("specpilot")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -36,7 +36,7 @@ from tests.cluster.processes import Process
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("recorded", "real", "scrape")
-SIGNALS = ("rules", "all")
+SIGNALS = ("rules", "percentile", "all")
 FIRST = 21
 """The step of the first round: a whole window of the obvious client lies before it."""
 HISTORY_ROUNDS = 30

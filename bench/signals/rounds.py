@@ -13,6 +13,7 @@ import math
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -21,26 +22,52 @@ import psutil
 
 from bench.signals.fleet import STEP_S, Fleet
 from bench.signals.meter import Clock, Meter, peak_mb
+from specpilot.domain.ports import Ask
 from specpilot.domain.readings import Readings
 from specpilot.domain.signals import SIGNALS, STANDING
 from specpilot.telemetry import PrometheusServer, PrometheusTelemetry
 from specpilot.telemetry.memory import calm_collector
 
 RULES = Path(__file__).parents[2] / "rules" / "hit-rate.yaml"
-GUARDRAILS = frozenset({"tpot_mean", "e2e_p99"})
+COMPARED = frozenset({"tpot_mean"})
+BOUNDED = frozenset({"e2e_p99"})
+"""What a policy's two guardrails name: one against the control arm, one with a bound."""
+IN_FLIGHT = 20
+"""Of so many policies one has a change in flight, with one canary."""
 PATIENCE_S = 120.0
 """The limits of the product are for servers that are not on the same two cores."""
 
 
 def signals(which: str) -> frozenset[str]:
-    """What a policy with the shipped rules and two guardrails is asked for, or all."""
+    """What a tick asks of each policy.
+
+    Args:
+        which: `rules` for the shipped rules and two guardrails, `percentile` where a rule names the
+            percentile too, so that it is asked of every pod at every tick, `all` for all signals.
+    """
     if which == "all":
         return frozenset()
     words = set(re.findall(r"\w+", RULES.read_text()))
     rules = {name for name in SIGNALS if name in words}
-    return frozenset(
-        STANDING | rules | GUARDRAILS | ({"drafts"} if "minDrafts" in words else set())
-    )
+    more = BOUNDED if which == "percentile" else frozenset()
+    return STANDING | rules | COMPARED | more | ({"drafts"} if "minDrafts" in words else set())
+
+
+def asks(fleet: Fleet, at: datetime, *, which: str) -> list[Ask]:
+    """What a tick asks: a question a policy, and one more for each canary."""
+    resting = fleet.asks(at, signals=signals(which))
+    if which != "rules":
+        return resting
+    flights = [
+        replace(
+            ask,
+            key=f"{ask.key}/flight",
+            replicas=ask.replicas[:1],
+            signals=STANDING | COMPARED | BOUNDED,
+        )
+        for ask in resting[::IN_FLIGHT]
+    ]
+    return resting + flights
 
 
 def source(url: str, clock: Clock) -> PrometheusTelemetry:
@@ -56,15 +83,16 @@ def measure(
     """Sample `rounds` times, a step apart, and answer every policy's question from it."""
     fleet = Fleet(pods)
     clock = Clock(at=_time(origin, first))
-    asks = fleet.asks(clock.at, signals=signals(which))
-    replicas = [replica for ask in asks for replica in ask.replicas]
+    first_asks = asks(fleet, clock.at, which=which)
+    policies = fleet.policies
+    replicas = [pod.replica() for pod in fleet.all]
     process = psutil.Process()
     rss = [process.memory_info().rss / 1e6]
     telemetry = source(url, clock)
     calm_collector()
     try:
         telemetry.track(replicas)
-        telemetry.collect(asks)  # says what will be asked; there is no answer yet
+        telemetry.collect(first_asks)  # says what will be asked; there is no answer yet
         samples: list[Meter] = []
         queries: list[int] = []
         for step in range(first, first + rounds):
@@ -74,14 +102,14 @@ def measure(
             samples.append(sampled)
             queries.append(telemetry.queries)
             rss.append(process.memory_info().rss / 1e6)
-        asks = fleet.asks(clock.at, signals=signals(which))
-        with Meter() as collected:
-            found = telemetry.collect(asks)
+            tick = asks(fleet, clock.at, which=which)
+            with Meter() as collected:
+                found = telemetry.collect(tick)
     finally:
         telemetry.close()
     return {
         "pods": pods,
-        "policies": len(asks),
+        "policies": policies,
         "signals": which,
         # The first two rounds also make what later ones find, and look at the past.
         "sample_cpu_s": median(each.cpu_s for each in samples[2:]),
@@ -122,7 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.signals.rounds", description=__doc__)
     parser.add_argument("--url", required=True)
     parser.add_argument("--pods", type=int, required=True)
-    parser.add_argument("--signals", choices=["rules", "all"], required=True)
+    parser.add_argument("--signals", choices=["rules", "percentile", "all"], required=True)
     parser.add_argument("--origin", type=float, required=True, help="time of step 0")
     parser.add_argument("--first", type=int, default=0, help="the step of the first round")
     parser.add_argument("--rounds", type=int, default=4, help="at least 3")

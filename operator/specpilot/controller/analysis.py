@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from specpilot.controller.wanted import wanted_signals
+from specpilot.controller.wanted import judged_signals, wanted_signals
 from specpilot.domain.changes import FlagChange, Phase, Slice
 from specpilot.domain.judging import slice_length
 from specpilot.domain.policy import Policy
@@ -67,9 +67,12 @@ def slice_asks(
             end=bounds[1],
             warm_up_s=policy.warm_up.total_seconds(),
             source=policy.source,
-            signals=wanted_signals(policy, None),
+            signals=signals,
         )
-        for name, replicas in (("canary", canary), ("control", control))
+        for name, replicas, signals in (
+            ("canary", canary, judged_signals(policy)),
+            ("control", control, wanted_signals(policy, None)),
+        )
         if replicas
     ]
 

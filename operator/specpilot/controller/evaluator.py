@@ -31,7 +31,7 @@ from specpilot.controller.targets import (
     limits_left_to_rules,
     observe,
 )
-from specpilot.controller.wanted import tick_ask, wanted_signals
+from specpilot.controller.wanted import flight_ask, tick_ask, wanted_signals
 from specpilot.domain import contests
 from specpilot.domain.changes import ChangeReason, FlagChange, Phase, Transition
 from specpilot.domain.context import TargetFacts
@@ -119,6 +119,11 @@ class Evaluator:
                     now=now,
                 )
                 for p in mine
+            ]
+            + [
+                flight_ask(p, states[p.ref.uid], change, now=now)
+                for p in mine
+                if (change := in_flight.get(p.target.key)) is not None
             ]
         )
         after: dict[str, PolicyMemory] = {}

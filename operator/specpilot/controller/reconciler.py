@@ -15,7 +15,7 @@ from specpilot.controller.analysis import (
 from specpilot.controller.gatekeeper import objection_to
 from specpilot.controller.parts import Parts
 from specpilot.controller.targets import observe
-from specpilot.controller.wanted import known_at_proposal, tick_ask, wanted_signals
+from specpilot.controller.wanted import judged_signals, known_at_proposal, tick_ask
 from specpilot.domain.changes import (
     ChangeReason,
     FlagChange,
@@ -157,7 +157,7 @@ class Reconciler:
                     end=now,
                     warm_up_s=policy.warm_up.total_seconds(),
                     source=policy.source,
-                    signals=wanted_signals(policy, None),
+                    signals=judged_signals(policy),
                 )
             )
         bounds = next_slice(change, policy, lag_s=self._telemetry.lag_s, now=now)

@@ -1,5 +1,6 @@
 """What telemetry is asked for, so that nobody fetches buckets and devices for nothing."""
 
+from collections.abc import Collection
 from datetime import datetime
 
 from specpilot.controller.targets import in_force
@@ -7,21 +8,36 @@ from specpilot.domain.changes import FlagChange
 from specpilot.domain.evaluation import CompiledRuleSet
 from specpilot.domain.policy import Policy
 from specpilot.domain.ports import Ask
-from specpilot.domain.signals import REMEMBERED, STANDING
+from specpilot.domain.signals import REMEMBERED, SIGNALS, STANDING
 from specpilot.domain.targets import TargetState
 
 
-def wanted_signals(policy: Policy, rules: CompiledRuleSet | None) -> frozenset[str]:
-    """Signals that the rules and guardrails name, and those that are always looked at.
+def judged_signals(policy: Policy) -> frozenset[str]:
+    """What is asked of the replicas of a change in flight: what the guardrails name."""
+    return _measured({guardrail.signal for guardrail in policy.guardrails})
 
-    Without the remembered ones, which are not telemetry's to answer.
+
+def wanted_signals(policy: Policy, rules: CompiledRuleSet | None) -> frozenset[str]:
+    """What every tick asks: signals that the rules name, and those that guardrails compare.
+
+    A percentile that has a bound and nothing else is not compared with what was before a change, so
+    that its buckets need not be fetched until there is one.
 
     Args:
         policy: The policy.
         rules: Its rules; None where they cannot be used.
     """
-    named = {guardrail.signal for guardrail in policy.guardrails}
-    return (STANDING | named | (rules.signals if rules else frozenset())) - REMEMBERED
+    compared = {
+        guardrail.signal
+        for guardrail in policy.guardrails
+        if guardrail.compares or not SIGNALS[guardrail.signal].percentile
+    }
+    return _measured(compared | (rules.signals if rules else frozenset()))
+
+
+def _measured(named: Collection[str]) -> frozenset[str]:
+    """These and the standing ones, without the remembered, which are not telemetry's to answer."""
+    return STANDING.union(named) - REMEMBERED
 
 
 def known_at_proposal(change: FlagChange) -> tuple[str, ...]:
@@ -54,4 +70,22 @@ def tick_ask(
         warm_up_s=policy.warm_up.total_seconds(),
         source=policy.source,
         signals=signals,
+    )
+
+
+def flight_ask(policy: Policy, state: TargetState, change: FlagChange, *, now: datetime) -> Ask:
+    """Ask for what will be judged of the replicas that run a change's setting, ready or not.
+
+    What is fetched of a replica is what was asked of it before. So a slice of the analysis, which
+    asks when it is over, is complete, and so is the watch of a replica that has just been added.
+    """
+    return Ask(
+        key=f"{change.id}/flight",
+        target=policy.target,
+        replicas=state.arm(change.wanted),
+        start=now - policy.window,
+        end=now,
+        warm_up_s=policy.warm_up.total_seconds(),
+        source=policy.source,
+        signals=judged_signals(policy),
     )

@@ -90,6 +90,11 @@ class Guardrail:
         """Whether it has a bound of its own, apart from the control arm."""
         return self.max_value is not None or self.min_value is not None
 
+    @property
+    def compares(self) -> bool:
+        """Whether it has a bound against the control arm, or what was there before."""
+        return self.max_increase is not None or self.max_rise is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostPoint:

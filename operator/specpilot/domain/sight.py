@@ -29,8 +29,7 @@ def unseen(slices: Sequence[Slice], guardrails: Sequence[Guardrail]) -> str:
 
 
 def _sees(part: Slice, rail: Guardrail) -> bool:
-    compared = rail.max_increase is not None or rail.max_rise is not None
-    return rail.signal in part.canary and (not compared or rail.signal in part.control)
+    return rail.signal in part.canary and (not rail.compares or rail.signal in part.control)
 
 
 def unread_bounds(canary: Readings, guardrails: Sequence[Guardrail]) -> str:

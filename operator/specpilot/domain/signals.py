@@ -32,6 +32,7 @@ class Signal:
         unknown_when: The normal case in which it has no value.
         needs_speculation: Whether it exists only while the replica speculates.
         lower_is_better: For comparisons between arms; None where neither holds.
+        percentile: It is read off a histogram's buckets, which cost more to fetch than all else.
         remembered: Not measured in the window but known from the past (`specpilot.domain.recall`):
             telemetry is never asked for it, and no arm of a canary has it.
     """
@@ -43,6 +44,7 @@ class Signal:
     unknown_when: str = "no replica reported in the window"
     needs_speculation: bool = False
     lower_is_better: bool | None = None
+    percentile: bool = False
     remembered: bool = False
 
 
@@ -104,6 +106,7 @@ def _latency(prefix: str, what: str, series: str) -> list[Signal]:
             source=f"{series}_bucket, merged over replicas before the quantile",
             unknown_when=_REQ,
             lower_is_better=True,
+            percentile=True,
         )
         for q in (50, 90, 95, 99)
     ]

@@ -22,6 +22,7 @@ from specpilot.telemetry.names import (
     SPECULATION,
     Counter,
     Family,
+    buckets_of,
 )
 from specpilot.telemetry.windows import Histogram
 
@@ -96,6 +97,10 @@ class Layout:
     def _parts(self, name: str) -> list[Part]:
         return [part for each, part in self.keys if each == name]
 
+    def without(self, names: frozenset[str]) -> tuple["Layout", tuple[int, ...]]:
+        """The layout without the numbers of these names, and where those that stay stood."""
+        return _without(self, names)
+
     def read(self, page: Page) -> tuple["Layout", "array[float]"]:
         """Itself, or one with the page's new numbers at its end, and the numbers by position.
 
@@ -138,6 +143,26 @@ def _interned(base: Layout, values: tuple[Key, ...], gauges: tuple[Key, ...]) ->
 
 NOTHING = Layout((), frozenset())
 """Before the first page."""
+
+
+@lru_cache(maxsize=256)
+def _without(base: Layout, names: frozenset[str]) -> tuple[Layout, tuple[int, ...]]:
+    kept = tuple(place for place, key in enumerate(base.keys) if named(key) not in names)
+    if len(kept) == len(base.keys):
+        return base, kept
+    keys = tuple(base.keys[place] for place in kept)
+    return _of(keys, base.gauges.intersection(keys)), kept
+
+
+@lru_cache(maxsize=256)
+def _of(keys: tuple[Key, ...], gauges: frozenset[Key]) -> Layout:
+    return Layout(keys, gauges)
+
+
+def named(key: Key) -> str:
+    """What is at fault when a number is: a histogram's mean does not need its buckets."""
+    name, part = key
+    return buckets_of(Family(name)) if isinstance(part, float) else name
 
 
 def _order(key: Key) -> tuple[str, bool, Part]:

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from specpilot.telemetry.exposition import PROCESS_START, Key, Page
-from specpilot.telemetry.growth import NOTHING, Growth, Layout, nothing_yet
+from specpilot.telemetry.growth import NOTHING, Growth, Layout, named, nothing_yet
 from specpilot.telemetry.looks import (
     ABSENT,
     FELL,
@@ -28,14 +28,13 @@ from specpilot.telemetry.looks import (
     MUTE,
     Bad,
     grew,
-    named,
     restarted,
     served,
 )
-from specpilot.telemetry.names import HTTP, LARGEST, LEGACY_RATE, Counter
-from specpilot.telemetry.windows import ReplicaWindow, Speculation, failed_window, unusable
+from specpilot.telemetry.names import HTTP, LARGEST, LEGACY_RATE
+from specpilot.telemetry.samples import Before, Edge, Sample
+from specpilot.telemetry.windows import ReplicaWindow, failed_window, unusable
 
-_SPECULATES: Key = (Counter.DRAFTS, "")
 _LATE: frozenset[Key] = frozenset({PROCESS_START, *((counter, "") for counter in HTTP)})
 """Numbers that an engine with requests behind it may show later than others, or not at all."""
 _FINE = 8
@@ -43,48 +42,6 @@ _FINE = 8
 window is exact to an eighth of its length. It halves the memory of a large fleet."""
 _THIN_EVERY = 8
 _FOREVER = math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One look at a replica.
-
-    Attributes:
-        at: Seconds since the epoch.
-        number: Counts the looks, those that were thinned out too.
-        totals: By position in the history's layout; what lies beyond the end was not there yet.
-        engine: Whether there were any series of the engine.
-        speculation: What the series said about speculation.
-        legacy_rate: The V0 engine's acceptance rate since its start.
-    """
-
-    at: float
-    number: int
-    totals: "array[float]"
-    engine: bool
-    speculation: Speculation
-    legacy_rate: float | None
-
-
-@dataclass(slots=True)
-class _Edge:
-    """The page at one end of a history, to go on from: raw numbers and what was added to them."""
-
-    raw: "array[float]"  # by position in the layout; NaN for what the page had not
-    gauges: dict[str, float]
-    offsets: "array[float] | None" = None  # None: nothing was added
-
-
-@dataclass(frozen=True, slots=True)
-class _Before:
-    """The totals of the look before, and what is added to raw numbers since the last restart."""
-
-    totals: "array[float]"
-    offsets: "array[float] | None"
-
-    def raw(self, place: int) -> float:
-        """The raw number that gives the same total again."""
-        return self.totals[place] - (self.offsets[place] if self.offsets is not None else 0.0)
 
 
 @dataclass(slots=True)
@@ -95,8 +52,8 @@ class History:
     every: bool = False  # none is thinned out, so that nothing depends on when the first was taken
     samples: list[Sample] = field(default_factory=list)
     _layout: Layout = NOTHING
-    _newest: _Edge | None = None
-    _oldest: _Edge | None = None
+    _newest: Edge | None = None
+    _oldest: Edge | None = None
     _bad: list[Bad] = field(default_factory=list)
     _added: int = 0
 
@@ -139,16 +96,16 @@ class History:
         self._newest = edge
         if self._oldest is None:
             self._oldest = edge
-        self._append(_sample(at, self._added + 1, totals, page))
+        self._append(Sample.of(at, self._added + 1, totals, page))
 
-    def _begin(self, at: float, page: Page, raw: "array[float]") -> tuple["array[float]", _Edge]:
+    def _begin(self, at: float, page: Page, raw: "array[float]") -> tuple["array[float]", Edge]:
         """The first look: what was before is not known, and every total begins as it stands."""
         for key, value in page.values.items():
             self._refuse(named(key), value, at)
         for name, value in page.gauges.items():
             self._refuse(name, value, at)
         totals = array("d", [0.0 if math.isnan(each) else each for each in raw])
-        return totals, _Edge(raw, page.gauges)
+        return totals, Edge(raw, page.gauges)
 
     def _go_on(
         self,
@@ -157,7 +114,7 @@ class History:
         raw: "array[float]",
         means: dict[str, float] | None,
         fresh: frozenset[str],
-    ) -> tuple["array[float]", _Edge]:
+    ) -> tuple["array[float]", Edge]:
         """A further look."""
         layout, edge, before = self._layout, self._newest, self.samples[-1]
         assert edge is not None
@@ -175,13 +132,13 @@ class History:
                 offsets = offsets + array("d", bytes(8 * (len(raw) - len(offsets))))
             if missing and served(layout, past):
                 self._were_missing(len(raw) - missing, page, at, fresh)
-        totals = self._totals(page, raw, past, before=_Before(old, offsets), at=at)
+        totals = self._totals(page, raw, past, before=Before(old, offsets), at=at)
         for name, place in layout.gauge_places.items():
             mean = self._mean(name, page, gauges, means, since=before.at, at=at)
             totals[place] = old[place] + mean * (at - before.at)
         for name in fresh:
             self._bad.append(Bad(name, -_FOREVER, at, FRESH))
-        return totals, _Edge(raw, gauges | page.gauges, offsets)
+        return totals, Edge(raw, gauges | page.gauges, offsets)
 
     def _append(self, sample: Sample) -> None:
         self._added = sample.number
@@ -255,8 +212,23 @@ class History:
             totals[place] = total - (raw if anew else raw - then)
         for name, value in page.gauges.items():
             self._refuse(name, value, at)
-        self.samples.insert(0, _sample(at, first.number - 1, totals, page))
-        self._oldest = _Edge(raws, page.gauges)
+        self.samples.insert(0, Sample.of(at, first.number - 1, totals, page))
+        self._oldest = Edge(raws, page.gauges)
+
+    def forget(self, names: frozenset[str]) -> None:
+        """Drop numbers that are looked for no more, as if they had never been.
+
+        They may be looked for again: what happened meanwhile must not count as one look's growth.
+        """
+        layout, kept = self._layout.without(names)
+        if layout is self._layout:
+            return
+
+        self.samples = [each.only(kept) for each in self.samples]
+        self._layout = layout
+        self._newest = self._newest and self._newest.only(kept)
+        self._oldest = self._oldest and self._oldest.only(kept)
+        self._bad = [bad for bad in self._bad if bad.name not in names]
 
     def _set_back(self, at: float) -> None:
         """The clock was set back: what lies ahead of it cannot be placed, so begin anew."""
@@ -271,7 +243,7 @@ class History:
         raw: "array[float]",
         past: "array[float]",
         *,
-        before: _Before,
+        before: Before,
         at: float,
     ) -> "array[float]":
         """The totals of a look: the raw numbers, raised by what was there before a restart."""
@@ -391,12 +363,3 @@ class History:
 
 def _at(sample: Sample) -> float:
     return sample.at
-
-
-def _sample(at: float, number: int, totals: "array[float]", page: Page) -> Sample:
-    speculation = Speculation.ABSENT
-    if page.legacy:
-        speculation = Speculation.LEGACY
-    elif _SPECULATES in page.values:
-        speculation = Speculation.PRESENT
-    return Sample(at, number, totals, page.engine, speculation, page.gauges.get(LEGACY_RATE))

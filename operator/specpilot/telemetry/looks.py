@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import le
 
 from specpilot.domain.readings import UnknownReason
-from specpilot.telemetry.exposition import PROCESS_START, Key
+from specpilot.telemetry.exposition import PROCESS_START
 from specpilot.telemetry.growth import Layout
 from specpilot.telemetry.names import LARGEST
 from specpilot.telemetry.windows import Fault
@@ -90,9 +90,3 @@ def restarted(layout: Layout, before: "array[float]", after: "array[float]") -> 
 def served(layout: Layout, raw: "array[float]") -> bool:
     """Whether the engine had anything to count yet; its series are all there from then on."""
     return any(raw[place] > 0 for place in layout.restart_places)
-
-
-def named(key: Key) -> str:
-    """What is at fault when a number is: a histogram's mean does not need its buckets."""
-    name, part = key
-    return f"{name}_bucket" if isinstance(part, float) else name

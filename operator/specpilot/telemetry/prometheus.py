@@ -1,23 +1,23 @@
 """Numbers from a Prometheus (or Thanos, Mimir, VictoriaMetrics) that scrapes the replicas.
 
 Prometheus is looked at like a replica is: once a round, for the numbers as they stand, and windows
-are cut out of what the rounds saw (`rings`). A round asks five queries for everything (`promql`),
-whatever the number of policies, replicas and windows; two of them are cut into shares when the
-answer would grow too large, so there are never more than 14.
+are cut out of what the rounds saw (`rings`). A round asks four or five queries for everything
+(`promql`), whatever the number of policies, replicas and windows; two of them are cut into shares
+when the answer would grow too large, so there are never more than 14. Buckets are asked for only
+where somebody wants a percentile (`demand`).
 
 After a start the rings are empty. So that nobody waits for a window to fill, each round also looks
 at one moment of the past that a question reached back to.
 """
 
-import functools
 import logging
 import math
-import operator
 import threading
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 from specpilot.domain.ports import Ask, Clock
 from specpilot.domain.readings import Readings, UnknownReason
@@ -25,14 +25,13 @@ from specpilot.domain.targets import Replica
 from specpilot.telemetry import promql
 from specpilot.telemetry.answer import answer
 from specpilot.telemetry.background import Background
-from specpilot.telemetry.behind import Series, behind
 from specpilot.telemetry.connection import (
     Connection,
     FaultKind,
     PrometheusError,
     PrometheusServer,
 )
-from specpilot.telemetry.looks import FRESH
+from specpilot.telemetry.demand import Demand, Plan, Queries
 from specpilot.telemetry.promdecode import NOT_SCRAPED, Pod, Pods, Where
 from specpilot.telemetry.promql import Labels, Scope
 from specpilot.telemetry.promwire import Answer
@@ -49,6 +48,9 @@ PODS_A_SHARE = 4000
 
 MOST_QUERIES = 14
 """A round never puts more; with the two for GPUs that makes 16."""
+
+_LASTING_S = 120.0
+"""For so long buckets are fetched that were asked for: some who ask look away for a while."""
 
 _LONGEST_REACH_S = 3600.0
 """Moments longer ago are not looked up after a start."""
@@ -99,10 +101,9 @@ class PrometheusTelemetry(Background):
             stale_floor_s=stale_floor_s,
         )
         self._parts = 1
-        self._asked = threading.Lock()  # guards the two below
+        self._demand = Demand(lasting=max(4, math.ceil(_LASTING_S / interval_s)))
+        self._asked = threading.Lock()  # guards the one below
         self._starts: dict[float, float] = {}  # start of a window asked for: its length
-        self._wanted: Series | None = None  # what was asked for so far, and what was fetched
-        self._fetched = Series()
         self._turn_back = False
         self._moments: list[float] = []  # when rounds looked, and what they looked back at
         self.queries = 0
@@ -119,7 +120,7 @@ class PrometheusTelemetry(Background):
         """Say which replicas to look at, from the first question on."""
         nobody = not self._rings.tracked()
         self._rings.track(replicas)
-        if nobody and replicas and self._wanted is not None:
+        if nobody and replicas and self._demand.anything:
             self._wake.set()
 
     @property
@@ -135,17 +136,15 @@ class PrometheusTelemetry(Background):
         """Answer from what was seen; later rounds fetch what these questions need."""
         if not asks:
             return {}
-        needed = functools.reduce(operator.or_, map(behind, {ask.signals for ask in asks}))
+        self._demand.ask(asks)
         with self._asked:
             if not self._starts:
                 self._wake.set()  # what came before is not known yet
-            self._wanted = needed if self._wanted is None else self._wanted | needed
-            later = self._wanted.names() - self._fetched.names()
             for ask in asks:
                 length = (ask.end - ask.start).total_seconds()
                 self._starts[ask.start.timestamp()] = length
                 self._rings.keep_s = max(self._rings.keep_s, length + 4 * self._interval_s)
-        return self._rings.arms(asks, lacking=dict.fromkeys(later, FRESH))
+        return self._rings.arms(asks, lacking=self._demand.lacking())
 
     # --- rounds
 
@@ -153,31 +152,28 @@ class PrometheusTelemetry(Background):
         """Look once, now. What fails is noted as the reason for what is missing."""
         self.queries = 0
         replicas = self._rings.tracked()
-        with self._asked:
-            wanted = self._wanted
-        if not replicas or wanted is None:  # the first round shall have all that is asked for
+        plan = self._demand.plan(replicas.keys()) if replicas else None
+        if plan is None:  # the first round shall have all that is asked for
             return
         now = round(self._clock.now().timestamp() - self._settle_s, 3)
         until = time.monotonic() + self._deadline_s
-        parts = min(promql.MOST_PARTS, max(self._parts, math.ceil(len(replicas) / PODS_A_SHARE)))
-        scopes = self._scopes(replicas, parts)
+        shares = self._shares(replicas)
         over_s = self._interval_s
         if self._moments and 0 < now - self._moments[-1] < _LONGEST_REACH_S:
             over_s = max(over_s, now - self._moments[-1])
         back = self._wanted_moment()
-        cost = 2 + parts * (2 if wanted.buckets else 1)
-        if back is not None and 2 * cost + 1 > MOST_QUERIES:
-            self._turn_back = not self._turn_back  # too much for one round: by turns
-        else:
-            self._turn_back = False
+        queries = plan.queries(shares, over_s=over_s)
+        both = 2 * len(queries.texts) + 1
+        # Too much for one round: by turns.
+        self._turn_back = back is not None and both > MOST_QUERIES and not self._turn_back
         try:
             with self._words(replicas):
                 if not self._turn_back:
-                    pods = self._look(scopes, now, wanted, over_s, until)
-                    self._take(replicas, pods, wanted)
+                    self._take(replicas, self._look(queries, now, until), plan)
                     self._moments.append(now)
-                if back is not None and (self._turn_back or 2 * cost + 1 <= MOST_QUERIES):
-                    self._look_back(replicas, scopes, back, wanted, until)
+                if back is not None and (self._turn_back or both <= MOST_QUERIES):
+                    queries = plan.queries(shares, over_s=self._interval_s)
+                    self._look_back(replicas, shares[0], queries, back, until)
         except _FailedError:
             return
         oldest = now - self._rings.keep_s
@@ -185,7 +181,9 @@ class PrometheusTelemetry(Background):
         with self._asked:
             self._starts = {s: w for s, w in self._starts.items() if s >= oldest}
 
-    def _scopes(self, replicas: Mapping[str, Replica], parts: int) -> list[Scope]:
+    def _shares(self, replicas: Mapping[str, Replica]) -> list[Scope]:
+        """All pods of the namespaces, in as many parts as one answer must not have them all."""
+        parts = min(promql.MOST_PARTS, max(self._parts, math.ceil(len(replicas) / PODS_A_SHARE)))
         names = {replica.namespace for replica in replicas.values()}
         return [
             Scope(namespaces=names, labels=self._labels, part=part, parts=parts)
@@ -220,35 +218,24 @@ class PrometheusTelemetry(Background):
         self.queries += 1
         return self._connection.query(text, at=at, timeout_s=left)
 
-    def _look(
-        self,
-        scopes: Sequence[Scope],
-        at: float,
-        wanted: Series,
-        over_s: float,
-        until: float,
-    ) -> Iterator[tuple[Where, Pod]]:
+    def _look(self, queries: Queries, at: float, until: float) -> Iterator[tuple[Where, Pod]]:
         """Every pod as it stood at a moment, with means of gauges over the time before it.
 
         Share by share, so that no more than one share's numbers are held at a time.
         """
         pods, labels = Pods(), self._labels
-        whole = Scope(namespaces=scopes[0].namespaces, labels=labels)
-        texts = [promql.state(whole), promql.gauges(whole, over_s=over_s)]
-        for scope in scopes:
-            texts.append(promql.values(scope, wanted))
-            if wanted.buckets:
-                texts.append(promql.buckets(scope, wanted.buckets))
-        with closing(self._answers(texts, at, until)) as bodies:
+        with closing(self._answers(queries.texts, at, until)) as bodies:
             pods.absorb_state(next(bodies), labels)
             pods.absorb_gauges(next(bodies), labels)
+            if queries.chosen:
+                pods.absorb_values(next(bodies), labels)
             rest = set(pods)
-            for _ in scopes:
-                share = pods.absorb_values(next(bodies), labels)
-                if wanted.buckets:
-                    share |= pods.absorb_values(next(bodies), labels)
-                rest -= share
-                yield from ((where, pods[where]) for where in share)
+            for share in queries.shares:
+                found: set[Where] = set()
+                for _ in share:
+                    found |= pods.absorb_values(next(bodies), labels)
+                rest -= found
+                yield from ((where, pods[where]) for where in found)
             yield from ((where, pods[where]) for where in rest)
 
     def _answers(
@@ -267,9 +254,10 @@ class PrometheusTelemetry(Background):
         self,
         replicas: Mapping[str, Replica],
         pods: Iterable[tuple[Where, Pod]],
-        wanted: Series,
+        plan: Plan,
     ) -> None:
-        fresh = wanted.names() - self._fetched.names()
+        for key in plan.had:
+            self._rings.forget(key, plan.dropped(key))
         missing = _by_pod(replicas)
         for where, pod in pods:
             fault = pod.fault()
@@ -278,10 +266,9 @@ class PrometheusTelemetry(Background):
                 if fault is not None or pod.at is None:
                     self._rings.fail([key], fault or NOT_SCRAPED)
                 else:
-                    self._rings.add(key, pod.at, page, means=page.gauges, fresh=fresh)
+                    self._rings.add(key, pod.at, page, means=page.gauges, fresh=plan.fresh(key))
         self._rings.fail((key for keys in missing.values() for key in keys), NOT_SCRAPED)
-        with self._asked:
-            self._fetched |= wanted
+        self._demand.done(plan, replicas.keys())
 
     # --- the past
 
@@ -306,19 +293,18 @@ class PrometheusTelemetry(Background):
     def _look_back(
         self,
         replicas: Mapping[str, Replica],
-        scopes: Sequence[Scope],
+        share: Scope,
+        queries: Queries,
         at: float,
-        wanted: Series,
         until: float,
     ) -> None:
         """Put a moment of the past before all that was seen."""
         first = self._moments[0]
         between = Pods()
-        whole = Scope(namespaces=scopes[0].namespaces, labels=self._labels)
-        text = promql.gauges(whole, over_s=first - at)
+        text = promql.gauges(replace(share, part=0, parts=1), over_s=first - at)
         between.absorb_gauges(self._query(text, first, until), self._labels)
         keys = _by_pod(replicas)
-        for where, pod in self._look(scopes, at, wanted, self._interval_s, until):
+        for where, pod in self._look(queries, at, until):
             if pod.fault() is not None or pod.at is None:
                 continue
             page, means = pod.page(), between[where].page().gauges

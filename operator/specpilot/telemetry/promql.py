@@ -68,12 +68,14 @@ class Scope:
         labels: How this Prometheus names things.
         part: Which share of the pods, counted from 0.
         parts: How many shares there are.
+        pods: Names of those that it is about; empty for all.
     """
 
     namespaces: Collection[str]
     labels: Labels
     part: int = 0
     parts: int = 1
+    pods: Collection[str] = ()
 
     def matchers(self) -> str:
         """The matchers, without braces."""
@@ -84,7 +86,9 @@ class Scope:
         else:
             pattern = "|".join(re.escape(name) for name in names)
             namespace = f"{labels.namespace}=~{quoted(pattern)}"
-        share = _share(self.part, self.parts)
+        # Prometheus looks a choice of plain words up, which it would not with `\\-` in them.
+        chosen = "|".join(re.escape(name).replace(r"\-", "-") for name in sorted(self.pods))
+        share = chosen or _share(self.part, self.parts)
         pod = f"{labels.pod}=~{quoted(share)}" if share else ""
         return ",".join(part for part in (namespace, pod, labels.matchers) if part)
 

@@ -5,9 +5,10 @@ any number of windows. Nothing here does I/O.
 """
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import TypeAlias
 
 from specpilot.domain.ports import Ask, Clock
 from specpilot.domain.readings import UnknownReason
@@ -32,16 +33,13 @@ def identity(replica: Replica) -> str:
     return f"{replica.namespace}\0{replica.id}\0{replica.instance}"
 
 
-_NONE: Mapping[str, Fault] = {}
+def pod_of(key: str) -> str:
+    """Name of the replica with that identity."""
+    return key.split("\0")[1]
 
 
-def _without(arm: Arm, lacking: Mapping[str, Fault]) -> Arm:
-    """The arm, of whose replicas some numbers were never fetched."""
-    windows = tuple(
-        replace(window, faults={**lacking, **window.faults}) if window.samples else window
-        for window in arm.replicas
-    )
-    return replace(arm, replicas=windows)
+Lacking: TypeAlias = Callable[[Ask, Collection[str]], Mapping[str, Mapping[str, Fault]]]
+"""What was never looked for of what a question needs, by replica: each name, and why."""
 
 
 class Rings:
@@ -122,6 +120,12 @@ class Rings:
             if (history := self._histories.get(key)) is not None:
                 history.prepend(at, page, means=means)
 
+    def forget(self, key: str, names: frozenset[str]) -> None:
+        """Drop numbers of a replica that are looked for no more; see `History.forget`."""
+        with self._lock:
+            if names and (history := self._histories.get(key)) is not None:
+                history.forget(names)
+
     def fail(self, keys: Iterable[str], fault: Fault) -> None:
         """Note why these replicas could not be looked at."""
         with self._lock:
@@ -129,30 +133,26 @@ class Rings:
 
     # --- questions
 
-    def arms(
-        self, asks: Sequence[Ask], *, lacking: Mapping[str, Fault] = _NONE
-    ) -> Mapping[str, Arm]:
-        """Answer every ask under its key.
-
-        Args:
-            asks: The questions.
-            lacking: Names that no look has fetched so far, and why.
-        """
+    def arms(self, asks: Sequence[Ask], *, lacking: Lacking | None = None) -> Mapping[str, Arm]:
+        """Answer every ask under its key."""
         now = self._clock.now()
         with self._lock:
-            arms = {ask.key: self._arm(ask, now) for ask in asks}
-        return {key: _without(arm, lacking) for key, arm in arms.items()} if lacking else arms
+            return {ask.key: self._arm(ask, now, lacking) for ask in asks}
 
-    def _arm(self, ask: Ask, now: datetime) -> Arm:
+    def _arm(self, ask: Ask, now: datetime, lacking: Lacking | None) -> Arm:
         if ask.end > now:
             words = f"the window ends in the future, at {ask.end:%Y-%m-%d %H:%M:%S} UTC"
             reason = UnknownReason.SOURCE_ERROR
             return failed_arm(ask, source=self._source, reason=reason, words=words)
+        found = {identity(replica): self._window(replica, ask) for replica in serving(ask)}
+        for key, faults in lacking(ask, found.keys()).items() if lacking else ():
+            if found[key].samples:
+                found[key] = replace(found[key], faults={**faults, **found[key].faults})
         return Arm(
             source=self._source,
             end=ask.end,
             window_s=(ask.end - ask.start).total_seconds(),
-            replicas=tuple(self._window(replica, ask) for replica in serving(ask)),
+            replicas=tuple(found.values()),
             stale_floor_s=self._stale_floor_s,
         )
 

@@ -314,3 +314,31 @@ def test_numbers_survive_a_failed_round_until_they_are_old() -> None:
         broken.clear()
         rounds.round(_question(seconds=60))
         assert rounds.reading("batch_size", seconds=120).known
+
+
+def test_a_percentile_of_a_few_is_asked_of_those_few_and_forgotten_when_nobody_asks() -> None:
+    """Forty pods under way, one canary: its buckets come with one more query, and go again."""
+    pods = [("serving", f"pod-{n}") for n in range(40)]
+    with serving(Prometheus(pods=pods)) as server:
+        rounds = Rounds(server)
+        resting = replace(_question(*(name for _, name in pods)), signals=frozenset({"e2e_mean"}))
+
+        def canary() -> Ask:
+            signals = frozenset({"e2e_p50", "e2e_mean"})
+            return replace(ask(_pod("pod-7"), end=rounds.clock.at, seconds=60), signals=signals)
+
+        rounds.round(resting)
+        assert not [seen for seen in rounds.round(resting) if "_bucket" in _query(seen)]
+        first = rounds.source.collect([canary()])["k"]["e2e_p50"]
+        assert first.reason is UnknownReason.TOO_FEW_SAMPLES
+        assert "fetched from now on" in first.message
+        for _ in range(6):
+            seen = rounds.round(resting, canary())
+        (named,) = [each for each in seen if "_bucket" in _query(each)]
+        assert 'pod=~"pod-7"' in _query(named)
+        assert rounds.source.collect([canary()])["k"]["e2e_p50"].value == pytest.approx(0.5)
+        after = [rounds.round(resting) for _ in range(12)]
+        assert not [each for each in after[-1] if "_bucket" in _query(each)]
+        again = rounds.source.collect([canary()])["k"]
+        assert again["e2e_p50"].reason is UnknownReason.TOO_FEW_SAMPLES
+        assert again["e2e_mean"].count == pytest.approx(60, abs=16), "all else went on meanwhile"

@@ -321,6 +321,5 @@ TestMachine = Machine.TestCase
 TestMachine.settings = settings(
     max_examples=25,
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )

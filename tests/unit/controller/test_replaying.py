@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from specpilot.controller.replay_summary import Replayed, summed_up
@@ -318,7 +318,6 @@ def test_no_readings_make_more_flips_than_the_budget_allows(
     looks=st.integers(min_value=100, max_value=300),
     limits=_limits,
 )
-@settings(deadline=None)
 def test_not_even_readings_that_always_ask_for_the_other_setting_do(
     gap: int, looks: int, limits: dict[str, int]
 ) -> None:

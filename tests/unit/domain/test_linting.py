@@ -434,7 +434,7 @@ def _pair_of(rule_set: RuleSet, finding: Finding) -> tuple[str, str]:
     return later, earlier
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rule_set=_SETS)
 def test_every_witness_of_a_pair_satisfies_both_rules(rule_set: RuleSet) -> None:
     rules = CompiledRuleSet(rule_set)
@@ -460,7 +460,7 @@ def test_too_few_drafts_can_be_what_makes_a_rule_fire() -> None:
     assert Code.NEVER_TRUE not in {f.code for f in find(fires)}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rule_set=_SETS, situations=st.lists(_situations(), min_size=8, max_size=8))
 def test_what_is_called_impossible_never_happens(
     rule_set: RuleSet, situations: list[Situation]

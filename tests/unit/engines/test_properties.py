@@ -104,7 +104,7 @@ runtimes = st.builds(
 
 
 @given(st.data(), versions, runtimes)
-@settings(max_examples=800, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=800, suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_rendered_is_read_back(data: st.DataObject, version: str, runtime: Runtime) -> None:
     """parse(render(s, v)) == s, but for what the version was not told, which is said."""
     setting = data.draw(any_setting(version))
@@ -136,7 +136,7 @@ def test_what_is_rendered_is_read_back(data: st.DataObject, version: str, runtim
 
 
 @given(st.data(), versions, runtimes)
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 def test_what_takes_effect_was_rendered(
     data: st.DataObject, version: str, runtime: Runtime
 ) -> None:
@@ -154,7 +154,7 @@ def test_what_takes_effect_was_rendered(
 
 
 @given(st.data(), versions)
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_rendered_survives_a_shell(data: st.DataObject, version: str) -> None:
     setting = data.draw(any_setting(version))
     rendered = render(setting, version=version)
@@ -188,7 +188,7 @@ WORDS = [
     st.dictionaries(st.just("V"), st.sampled_from(["", "{}", "a b", "--spec-tokens 3"])),
     st.dictionaries(st.just("f.yaml"), st.one_of(st.text(max_size=20), st.just("{}"))),
 )
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_any_command_line_is_read_or_said_to_be_unreadable(
     words: list[str], script: str, env: dict[str, str], files: dict[str, str]
 ) -> None:
@@ -205,7 +205,7 @@ def test_any_command_line_is_read_or_said_to_be_unreadable(
     versions,
     runtimes,
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_config_is_judged(config: dict[str, JsonValue], version: str, runtime: Runtime) -> None:
     judged = judge(config, version=version, runtime=runtime)
     assert (judged.effective is None) == bool(judged.faults)
@@ -242,7 +242,6 @@ def printer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 @settings(
     max_examples=100,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @example(pieces=["$V", "#no"], gaps=[""] * 6, value="")

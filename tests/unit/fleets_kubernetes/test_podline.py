@@ -362,7 +362,7 @@ ANY = st.recursive(
 
 
 @given(ANY)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_object_makes_it_fall_over(obj: Any) -> None:
     for each in flattened([obj]):
         for template in templates(each):

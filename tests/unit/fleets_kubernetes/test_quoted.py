@@ -4,7 +4,7 @@ import shlex
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from specpilot.fleets.kubernetes.channels.quoted import split, with_flags, without_flags
@@ -57,13 +57,11 @@ def test_what_only_a_shell_could_read_is_refused(text: str, why: str) -> None:
 words = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=12)
 
 
-@settings(deadline=None)
 @given(st.lists(words, max_size=6))
 def test_quoted_words_are_read_back(found: list[str]) -> None:
     assert [word.text for word in split(" ".join(map(shlex.quote, found)))] == found
 
 
-@settings(deadline=None)
 @given(st.lists(words, max_size=4), words)
 def test_what_is_added_can_be_taken_out_again_to_the_letter(found: list[str], value: str) -> None:
     text = " ".join(f"--other={shlex.quote(word)}" for word in found)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from specpilot.fleets.kubernetes.workloads import serveconfig
@@ -141,7 +141,6 @@ scalars = st.one_of(st.integers(), st.booleans(), st.text(st.characters(codec="a
 keys = st.from_regex(r"[a-z_]{1,8}", fullmatch=True)
 
 
-@settings(deadline=None)
 @given(
     kwargs=st.none() | st.dictionaries(keys, scalars, max_size=3),
     present=st.none() | st.dictionaries(keys, scalars, min_size=1, max_size=2),

@@ -301,4 +301,4 @@ class Group(RuleBasedStateMachine):
 
 
 TestGroup = Group.TestCase
-TestGroup.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestGroup.settings = settings(max_examples=150, stateful_step_count=40)

@@ -48,7 +48,7 @@ def outcome(words: list[str], version: str) -> LaunchConfig | int:
         return int(end.code or 0)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(words=WORDS, version=VERSIONS)
 def test_it_starts_or_exits_with_one_or_two(words: list[str], version: str) -> None:
     with contextlib.redirect_stdout(io.StringIO()):
@@ -65,7 +65,7 @@ def test_it_starts_or_exits_with_one_or_two(words: list[str], version: str) -> N
         assert result in (1, 2) or asked_for_help
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(config=CONFIGS, version=VERSIONS)
 def test_any_json_is_taken_or_refused(config: str, version: str) -> None:
     result = outcome(["--speculative-config", config], version)

@@ -48,7 +48,7 @@ WORK = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     work=WORK,
     spec=st.sampled_from([None, NGRAM, EAGLE3, SCHEDULED]),
@@ -104,7 +104,7 @@ def test_every_request_gets_its_tokens(
     assert engine.outstanding == 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(work=WORK, victims=st.sets(st.integers(0, 24)), steps=st.integers(0, 40))
 def test_aborting_frees_everything_and_loses_nobody_else(
     work: list[Work], victims: set[int], steps: int

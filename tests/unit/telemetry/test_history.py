@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,7 +15,7 @@ from specpilot.telemetry.derive import derive
 from specpilot.telemetry.exposition import parse
 from specpilot.telemetry.history import History
 from specpilot.telemetry.names import Counter, Family, Gauge, buckets_of
-from specpilot.telemetry.windows import Speculation
+from specpilot.telemetry.windows import ReplicaWindow, Speculation
 from tests import recordings
 from tests.unit.telemetry.builders import END, arm, cut, looked_at, page, recording
 
@@ -351,3 +352,80 @@ def test_a_gauge_that_vanishes_is_unknown_and_not_idle() -> None:
     assert before is not None
     assert before.gauges[Gauge.RUNNING] == 30.0, "what was whole stays known"
     assert Gauge.RUNNING not in before.faults
+
+
+# --- numbers that are looked for no more
+
+
+def _busy(requests: float, *, buckets: bool) -> bytes:
+    """A page of an engine that has served so many requests; half of them within a second."""
+    name = "e2e_request_latency_seconds"
+    found = {
+        "generation_tokens_total": 100 * requests,
+        f"{name}_sum": 2 * requests,
+        f"{name}_count": requests,
+    }
+    if buckets:
+        found |= {
+            f'{name}_bucket{{le="1.0"}}': requests / 2,
+            f'{name}_bucket{{le="+Inf"}}': requests,
+        }
+    return page({**found, "num_requests_running": 3})
+
+
+@given(
+    st.lists(st.integers(0, 500), min_size=2, max_size=12),
+    st.integers(1, 11),
+    st.sampled_from([None, 2, 5]),
+)
+def test_forgetting_numbers_is_like_never_having_looked_for_them(
+    growth: list[int], last: int, restart: int | None
+) -> None:
+    forgetful, never = History(keep_s=1e9), History(keep_s=1e9)
+    requests = 1000.0
+    for look, more in enumerate(growth):
+        requests = more if look == restart else requests + more
+        at = END.timestamp() + 15 * look
+        forgetful.add(at, parse(_busy(requests, buckets=look < last)))
+        never.add(at, parse(_busy(requests, buckets=False)))
+        if look == last - 1:
+            forgetful.forget(frozenset({buckets_of(Family.E2E)}))
+    if last > len(growth):
+        forgetful.forget(frozenset({buckets_of(Family.E2E)}))
+    for start in range(len(growth) - 1):
+        for end in range(start + 1, len(growth)):
+            first, second = _between(forgetful, start, end), _between(never, start, end)
+            assert first.buckets == second.buckets == {}
+            assert dict(first.counters) == dict(second.counters)
+            assert dict(first.histograms) == dict(second.histograms)
+            assert dict(first.gauges) == dict(second.gauges)
+            assert first.faults == second.faults
+
+
+def _between(history: History, start: int, end: int) -> ReplicaWindow:
+    found = history.window(
+        END.timestamp() + 15 * start,
+        END.timestamp() + 15 * end,
+        replica="a",
+        interval_s=15.0,
+        declared_on=False,
+    )
+    assert found is not None
+    return found
+
+
+def test_what_happened_while_nobody_looked_is_not_one_looks_growth() -> None:
+    name = buckets_of(Family.E2E)
+    history = History(keep_s=1e9)
+    for look, buckets in enumerate([True, True, False, False, True, True]):
+        if look == 2:
+            history.forget(frozenset({name}))
+        fresh = frozenset({name}) if look == 4 else frozenset()
+        page_ = parse(_busy(1000.0 * (look + 1), buckets=buckets))
+        history.add(END.timestamp() + 15 * look, page_, fresh=fresh)
+    for start in range(4):
+        assert _between(history, start, 5).faults[name].reason is UnknownReason.TOO_FEW_SAMPLES
+    known = _between(history, 4, 5)
+    assert name not in known.faults
+    assert known.buckets[Family.E2E] == ((1.0, 500.0), (math.inf, 1000.0))
+    assert _between(history, 0, 5).histograms[Family.E2E].count == 5000.0

@@ -117,3 +117,8 @@ def test_every_pod_is_in_exactly_one_share(parts: int, pod: str) -> None:
 )
 def test_wire_names(name: str, want: str | None) -> None:
     assert wire_of(name) == want
+
+
+def test_named_pods_are_plain_words_that_prometheus_looks_up() -> None:
+    scope = Scope(namespaces=["a"], labels=LABELS, pods=["chat-7f-x2", "chat-7f-b9", "odd.name"])
+    assert 'pod=~"chat-7f-b9|chat-7f-x2|odd\\\\.name"' in promql.buckets(scope, QUANTILES)

@@ -34,10 +34,10 @@ PAGES = [
     "0.8.5-ngram-v0-repetitive-c16-after.prom",
 ]
 
-QUICK = settings(max_examples=15, deadline=None)
+QUICK = settings(max_examples=15)
 """An example measures dozens of pages of 50 kB, and the machine may be busy."""
 
-HARD = settings(max_examples=60, deadline=None, report_multiple_bugs=False)
+HARD = settings(max_examples=60, report_multiple_bugs=False)
 
 
 def same(one: Readings, other: Readings, *, signals: set[str] | None = None) -> None:
@@ -339,7 +339,6 @@ def test_no_damaged_pod_makes_an_impossible_value_of_an_arm(
     sane(measured_arm({"a": good, "b": bad, "c": good}))
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=3))
 def test_any_bytes_are_measured(junk: list[bytes]) -> None:
     for head in (b"", b"vllm:", b"vllm:generation_tokens_total ", b'vllm:x{le="'):
