@@ -88,4 +88,5 @@ def flight_ask(policy: Policy, state: TargetState, change: FlagChange, *, now: d
         warm_up_s=policy.warm_up.total_seconds(),
         source=policy.source,
         signals=judged_signals(policy),
+        ahead=True,
     )

@@ -61,6 +61,7 @@ class Ask:
         warm_up_s: Seconds after ready in which a replica's numbers are left out.
         source: Where to look.
         signals: What is wanted; empty means every signal. Some cost a source more than others.
+        ahead: It only tells what will be asked of these replicas: nothing rests on the answer.
     """
 
     key: str
@@ -71,6 +72,7 @@ class Ask:
     warm_up_s: float = 0.0
     source: TelemetrySource = TelemetrySource.AUTO
     signals: frozenset[str] = frozenset()
+    ahead: bool = False
 
 
 class Telemetry(Protocol):

@@ -95,12 +95,11 @@ class AutoTelemetry:
         first = ask_source(self._prometheus, "Prometheus", by_prometheus, deadline_s=deadline_s)
         second = ask_source(self._scrape, "direct scrape", by_scrape, deadline_s=deadline_s)
         self._note_direct(asks, first)
-        undecided = [ask for ask in asks if ask.source is TelemetrySource.AUTO]
+        undecided = [a for a in asks if a.source is TelemetrySource.AUTO and not a.ahead]
         arms = self._choose(undecided, first, second)
         for ask in asks:
-            if ask.source is not TelemetrySource.AUTO:
-                chosen = first if ask.source is TelemetrySource.PROMETHEUS else second
-                arms[ask.key] = chosen[ask.key]
+            if ask.key not in arms:
+                arms[ask.key] = first[ask.key] if ask.key in first else second[ask.key]
         return arms
 
     def _note_direct(self, asks: Sequence[Ask], first: Mapping[str, Arm]) -> None:
@@ -108,6 +107,8 @@ class AutoTelemetry:
         grace = timedelta(seconds=2 * self._prometheus.lag_s) if self._prometheus else timedelta()
         changed = False
         for ask in asks:
+            if ask.ahead and ask.source is TelemetrySource.AUTO:
+                continue
             keys = {identity(replica) for replica in serving(ask)}
             direct = ask.source is TelemetrySource.SCRAPE
             if ask.source is TelemetrySource.AUTO and not usable(first[ask.key]):

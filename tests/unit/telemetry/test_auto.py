@@ -90,6 +90,24 @@ def test_all_arms_of_a_target_are_measured_the_same_way() -> None:
     assert _message(telemetry, *asks, key="else").startswith("Prometheus")
 
 
+def test_what_is_asked_ahead_decides_nothing() -> None:
+    """Prometheus does not know a canary yet that the direct scrape does: the rest is its own."""
+    prometheus, scrape = Fake("Prometheus", {"a"}), Fake("direct scrape", {"b"})
+    auto = AutoTelemetry(prometheus=prometheus, scrape=scrape)
+    auto.track([A, B])
+    for step in range(4):
+        end = END + timedelta(seconds=15 * step)
+        flight = replace(ask(B, key="flight", end=end), ahead=True)
+        found = auto.collect([ask(A, end=end), flight])
+        assert found["k"]["batch_size"].message == "Prometheus"
+        assert not found["flight"]["batch_size"].known
+    assert "flight" in prometheus.asked, "it is told what will be asked"
+    assert scrape.tracked == []
+    own = replace(ask(B, key="flight", end=END, source=SCRAPE), ahead=True)
+    assert auto.collect([own])["flight"]["batch_size"].message == "direct scrape"
+    assert scrape.tracked == [B]
+
+
 def test_a_source_nobody_asks_for_is_left_alone() -> None:
     prometheus, scrape = Fake("Prometheus"), Fake("direct scrape")
     telemetry = AutoTelemetry(prometheus=prometheus, scrape=scrape)
