@@ -2,26 +2,28 @@
 
 Counters and means are a handful a replica and are fetched of all. Buckets are two thirds of what an
 engine shows, and most are wanted of few: a bound on a percentile is held against the replicas of a
-change in flight alone. So each replica has its own, for as long as somebody asks.
+change in flight alone. So each replica has its own, for as long as somebody asks. What was really
+fetched of a replica, and since when, is known to its history (`History.fetched`).
 """
 
 import functools
 import operator
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from specpilot.domain.ports import Ask
 from specpilot.telemetry import promql
 from specpilot.telemetry.behind import Series, behind
-from specpilot.telemetry.looks import FRESH
-from specpilot.telemetry.names import Family, buckets_of
+from specpilot.telemetry.names import Family
 from specpilot.telemetry.promql import Scope
-from specpilot.telemetry.rings import Lacking, identity, pod_of
-from specpilot.telemetry.windows import Fault
+from specpilot.telemetry.rings import identity, pod_of
 
-MOST_NAMED = 1000
-"""Replicas that a query names one by one; of more, or of half of them all, it asks all."""
+MOST_LETTERS = 8000
+"""Letters of the names in one query that names pods one by one; VictoriaMetrics takes 16,384."""
+
+MOST_CHOSEN = 4
+"""So many such queries are put: of more pods, or of half of them all, the buckets of all come."""
 
 _NONE: frozenset[Family] = frozenset()
 
@@ -31,30 +33,22 @@ class Plan:
     """What a round fetches.
 
     Attributes:
-        series: Of every replica; its `buckets` of those named.
-        later: Names that are fetched for the first time, of every replica.
-        had: Histograms whose buckets the round before fetched, by replica.
-        named: Names of the pods whose buckets are fetched; None for all.
+        series: Of every replica; its `buckets` of `takers` alone.
+        takers: Replicas whose buckets are fetched.
+        named: Names of their pods, a query each; None where it is everybody.
+        plain: Names that are fetched of every replica.
+        whole: Names that are fetched of those whose buckets are.
     """
 
     series: Series
-    later: frozenset[str]
-    had: Mapping[str, frozenset[Family]]
-    named: frozenset[str] | None
+    takers: frozenset[str]
+    named: Sequence[Sequence[str]] | None
+    plain: frozenset[str]
+    whole: frozenset[str]
 
-    def buckets(self, key: str) -> frozenset[Family]:
-        """Histograms of which this replica's buckets are fetched."""
-        wanted = self.named is None or pod_of(key) in self.named
-        return self.series.buckets if wanted else _NONE
-
-    def fresh(self, key: str) -> frozenset[str]:
-        """Names that are fetched for the first time of this replica."""
-        more = self.buckets(key) - self.had.get(key, _NONE)
-        return self.later | _names(more) if more else self.later
-
-    def dropped(self, key: str) -> frozenset[str]:
-        """Names that were fetched of this replica, and are no more."""
-        return _names(self.had.get(key, _NONE) - self.buckets(key))
+    def fetched(self, key: str) -> frozenset[str]:
+        """Names that are fetched of this replica."""
+        return self.whole if key in self.takers else self.plain
 
     def queries(self, shares: Sequence[Scope], *, over_s: float) -> "Queries":
         """The queries of a round.
@@ -63,17 +57,17 @@ class Plan:
             shares: Of all replicas; together they are about each of them once.
             over_s: Seconds that means of gauges are taken over.
         """
-        whole, buckets = replace(shares[0], part=0, parts=1), self.series.buckets
-        chosen, parts = "", [[promql.values(share, self.series)] for share in shares]
-        if buckets and self.named is not None:
-            chosen = promql.buckets(replace(whole, pods=self.named), buckets)
-        elif buckets:
+        scope, families = replace(shares[0], part=0, parts=1), self.series.buckets
+        parts = [[promql.values(share, self.series)] for share in shares]
+        if self.named is None:
             for part, share in zip(parts, shares, strict=True):
-                part.append(promql.buckets(share, buckets))
+                part.append(promql.buckets(share, families))
         return Queries(
-            state=promql.state(whole),
-            gauges=promql.gauges(whole, over_s=over_s),
-            chosen=chosen,
+            state=promql.state(scope),
+            gauges=promql.gauges(scope, over_s=over_s),
+            chosen=[
+                promql.buckets(replace(scope, pods=some), families) for some in self.named or ()
+            ],
             shares=parts,
         )
 
@@ -85,24 +79,23 @@ class Queries:
     Attributes:
         state: When each replica was seen.
         gauges: Means of gauges.
-        chosen: Buckets of the replicas that are named; "" for none.
+        chosen: Buckets of the replicas that are named.
         shares: Everything else, for one share of the replicas after the other.
     """
 
     state: str
     gauges: str
-    chosen: str
+    chosen: Sequence[str]
     shares: Sequence[Sequence[str]]
 
     @property
     def texts(self) -> list[str]:
         """All of them in order."""
-        some = [self.chosen] if self.chosen else []
-        return [self.state, self.gauges, *some, *(text for share in self.shares for text in share)]
+        return [self.state, self.gauges, *self.chosen, *(t for share in self.shares for t in share)]
 
 
 class Demand:
-    """What is asked for, and what has been fetched. Threads may ask while a round is under way.
+    """What is asked for. Threads may ask while a round is under way.
 
     Args:
         lasting: Rounds for which a replica's buckets are fetched after they were asked for last.
@@ -113,9 +106,7 @@ class Demand:
         self._lock = threading.Lock()  # guards the rest
         self._round = 0
         self._series: Series | None = None  # without buckets
-        self._buckets: dict[str, tuple[frozenset[Family], int]] = {}  # and the round asked before
-        self._fetched = Series()  # without buckets
-        self._had: Mapping[str, frozenset[Family]] = {}  # by replica, in the newest round
+        self._asked: dict[tuple[str, frozenset[Family]], int] = {}  # of a replica: the round before
 
     @property
     def anything(self) -> bool:
@@ -131,29 +122,8 @@ class Demand:
             self._series = plain if self._series is None else self._series | plain
             for ask in asks:
                 if families := needs[ask.signals].buckets:
-                    for replica in ask.replicas:
-                        key = identity(replica)
-                        wanted, _ = self._buckets.get(key, (families, 0))
-                        self._buckets[key] = (wanted | families, self._round)
-
-    def lacking(self) -> Lacking:
-        """Tells what is lacking after the newest round."""
-        with self._lock:
-            fetched, had = self._fetched.names(), self._had
-        needs: dict[frozenset[str], tuple[frozenset[str], frozenset[Family]]] = {}
-
-        def of(ask: Ask, keys: Collection[str]) -> Mapping[str, Mapping[str, Fault]]:
-            need = needs.get(ask.signals)
-            if need is None:
-                series = behind(ask.signals)
-                need = needs[ask.signals] = (_plain(series).names() - fetched, series.buckets)
-            later, buckets = need
-            names = {key: later | _names(buckets - had.get(key, _NONE)) for key in keys}
-            return {key: dict.fromkeys(each, FRESH) for key, each in names.items() if each}
-
-        return of
-
-    # --- rounds
+                    asked = ((identity(replica), families) for replica in ask.replicas)
+                    self._asked |= dict.fromkeys(asked, self._round)
 
     def plan(self, keys: Collection[str]) -> Plan | None:
         """What the next round fetches of these replicas; None before the first question."""
@@ -162,29 +132,47 @@ class Demand:
                 return None
             self._round += 1
             since = self._round - self._lasting
-            self._buckets = {k: each for k, each in self._buckets.items() if each[1] >= since}
-            wanted = {k: families for k, (families, _) in self._buckets.items() if k in keys}
-            few = len(wanted) <= MOST_NAMED and 2 * len(wanted) < len(keys)
-            families = functools.reduce(operator.or_, set(wanted.values()), _NONE)
-            return Plan(
-                series=replace(self._series, buckets=families),
-                later=self._series.names() - self._fetched.names(),
-                had=self._had,
-                named=frozenset(map(pod_of, wanted)) if few else None,
-            )
+            self._asked = {each: asked for each, asked in self._asked.items() if asked >= since}
+            plain, wanted = self._series, [each for each in self._asked if each[0] in keys]
+        series = replace(
+            plain, buckets=functools.reduce(operator.or_, {f for _, f in wanted}, _NONE)
+        )
+        choosers = {key for key, _ in wanted}
+        pods = {pod_of(key) for key in choosers}
+        chosen = _queries_of(pods)
+        named: list[list[str]] | None = chosen
+        if choosers and (len(chosen) > MOST_CHOSEN or 2 * len(choosers) >= len(keys)):
+            takers, named = frozenset(keys), None
+        else:
+            takers = frozenset(key for key in keys if pod_of(key) in pods) if pods else frozenset()
+        return Plan(
+            series=series, takers=takers, named=named, plain=plain.names(), whole=series.names()
+        )
 
-    def done(self, plan: Plan, keys: Iterable[str]) -> None:
-        """A round has fetched what it planned, of these replicas."""
-        had = {key: families for key in keys if (families := plan.buckets(key))}
-        with self._lock:
-            self._had = had
-            self._fetched |= _plain(plan.series)
+
+@functools.lru_cache(maxsize=256)
+def _names_behind(signals: frozenset[str]) -> frozenset[str]:
+    return behind(signals).names()
+
+
+def needed(ask: Ask) -> frozenset[str]:
+    """Names of the series that a question needs."""
+    return _names_behind(ask.signals)
 
 
 def _plain(series: Series) -> Series:
     return replace(series, buckets=_NONE)
 
 
-@functools.lru_cache(maxsize=64)
-def _names(families: frozenset[Family]) -> frozenset[str]:
-    return frozenset(map(buckets_of, families))
+def _queries_of(pods: Iterable[str]) -> list[list[str]]:
+    """Names in as many parts as there must be queries for them."""
+    parts: list[list[str]] = []
+    left = 0
+    for pod in sorted(pods):
+        size = len(pod) + 1
+        if size > left:
+            parts.append([])
+            left = MOST_LETTERS
+        parts[-1].append(pod)
+        left -= size
+    return parts

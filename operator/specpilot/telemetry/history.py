@@ -51,6 +51,7 @@ class History:
     keep_s: float
     every: bool = False  # none is thinned out, so that nothing depends on when the first was taken
     samples: list[Sample] = field(default_factory=list)
+    fetched: frozenset[str] = frozenset()  # names that the newest look was for, if not for all
     _layout: Layout = NOTHING
     _newest: Edge | None = None
     _oldest: Edge | None = None
@@ -70,7 +71,7 @@ class History:
         page: Page,
         *,
         means: dict[str, float] | None = None,
-        fresh: frozenset[str] = frozenset(),
+        fetched: frozenset[str] | None = None,
     ) -> None:
         """Append a look taken at `at` (seconds since the epoch).
 
@@ -79,8 +80,8 @@ class History:
             page: The numbers.
             means: Means of gauges since the look before, where the source knows better than the
                 two ends.
-            fresh: Names of which the source keeps numbers only from now on: that they were not
-                here before says nothing.
+            fetched: Names that were looked for, None for all. That others are not there says
+                nothing; what was looked for before and is no more is forgotten.
         """
         if self.samples and self.samples[-1].at >= at:
             self._set_back(at)
@@ -88,6 +89,11 @@ class History:
             # A page of nothing (an error page, statistics switched off) says nothing of counters.
             self._append(replace(self.samples[-1], at=at, number=self._added + 1, engine=False))
             return
+        fresh: frozenset[str] = frozenset()
+        if fetched is not None and fetched != self.fetched:
+            fresh = fetched - self.fetched
+            self._forget(self.fetched - fetched)
+            self.fetched = fetched
         self._layout, raw = self._layout.read(page)
         if self._newest is None or not self.samples:
             totals, edge = self._begin(at, page, raw)
@@ -181,8 +187,26 @@ class History:
         mean = (now + before.get(name, 0.0)) / 2 if means is None else means.get(name, now)
         return mean if 0.0 <= mean < LARGEST else 0.0
 
-    def prepend(self, at: float, page: Page, *, means: dict[str, float]) -> None:
-        """Put a look of the past before all others, with the means of gauges until the oldest."""
+    def prepend(
+        self,
+        at: float,
+        page: Page,
+        *,
+        means: dict[str, float],
+        fetched: frozenset[str] = frozenset(),
+    ) -> None:
+        """Put a look of the past before all others.
+
+        Args:
+            at: When the numbers were true.
+            page: The numbers.
+            means: Means of gauges from then until the oldest look.
+            fetched: Names that were looked for. Those that the newest look was not for are left
+                out: nothing could be said of what happened since.
+        """
+        if more := fetched - self.fetched:
+            values = {key: each for key, each in page.values.items() if named(key) not in more}
+            page = replace(page, values=values)
         edge = self._oldest
         if edge is None or not self.samples or at >= self.samples[0].at:
             return
@@ -215,7 +239,7 @@ class History:
         self.samples.insert(0, Sample.of(at, first.number - 1, totals, page))
         self._oldest = Edge(raws, page.gauges)
 
-    def forget(self, names: frozenset[str]) -> None:
+    def _forget(self, names: frozenset[str]) -> None:
         """Drop numbers that are looked for no more, as if they had never been.
 
         They may be looked for again: what happened meanwhile must not count as one look's growth.
@@ -223,7 +247,6 @@ class History:
         layout, kept = self._layout.without(names)
         if layout is self._layout:
             return
-
         self.samples = [each.only(kept) for each in self.samples]
         self._layout = layout
         self._newest = self._newest and self._newest.only(kept)

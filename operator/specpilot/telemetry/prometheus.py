@@ -3,8 +3,8 @@
 Prometheus is looked at like a replica is: once a round, for the numbers as they stand, and windows
 are cut out of what the rounds saw (`rings`). A round asks four or five queries for everything
 (`promql`), whatever the number of policies, replicas and windows; two of them are cut into shares
-when the answer would grow too large, so there are never more than 14. Buckets are asked for only
-where somebody wants a percentile (`demand`).
+when the answer would grow too large, so there are never more than 14, nor about the past. Buckets
+are asked for only where somebody wants a percentile (`demand`).
 
 After a start the rings are empty. So that nobody waits for a window to fill, each round also looks
 at one moment of the past that a question reached back to.
@@ -17,7 +17,6 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import replace
 
 from specpilot.domain.ports import Ask, Clock
 from specpilot.domain.readings import Readings, UnknownReason
@@ -31,7 +30,7 @@ from specpilot.telemetry.connection import (
     PrometheusError,
     PrometheusServer,
 )
-from specpilot.telemetry.demand import Demand, Plan, Queries
+from specpilot.telemetry.demand import Demand, Plan, Queries, needed
 from specpilot.telemetry.promdecode import NOT_SCRAPED, Pod, Pods, Where
 from specpilot.telemetry.promql import Labels, Scope
 from specpilot.telemetry.promwire import Answer
@@ -144,7 +143,7 @@ class PrometheusTelemetry(Background):
                 length = (ask.end - ask.start).total_seconds()
                 self._starts[ask.start.timestamp()] = length
                 self._rings.keep_s = max(self._rings.keep_s, length + 4 * self._interval_s)
-        return self._rings.arms(asks, lacking=self._demand.lacking())
+        return self._rings.arms(asks, needs=needed)
 
     # --- rounds
 
@@ -163,7 +162,7 @@ class PrometheusTelemetry(Background):
             over_s = max(over_s, now - self._moments[-1])
         back = self._wanted_moment()
         queries = plan.queries(shares, over_s=over_s)
-        both = 2 * len(queries.texts) + 1
+        both = 2 * len(queries.texts)
         # Too much for one round: by turns.
         self._turn_back = back is not None and both > MOST_QUERIES and not self._turn_back
         try:
@@ -172,8 +171,7 @@ class PrometheusTelemetry(Background):
                     self._take(replicas, self._look(queries, now, until), plan)
                     self._moments.append(now)
                 if back is not None and (self._turn_back or both <= MOST_QUERIES):
-                    queries = plan.queries(shares, over_s=self._interval_s)
-                    self._look_back(replicas, shares[0], queries, back, until)
+                    self._look_back(replicas, plan, shares, back, until)
         except _FailedError:
             return
         oldest = now - self._rings.keep_s
@@ -218,16 +216,26 @@ class PrometheusTelemetry(Background):
         self.queries += 1
         return self._connection.query(text, at=at, timeout_s=left)
 
-    def _look(self, queries: Queries, at: float, until: float) -> Iterator[tuple[Where, Pod]]:
+    def _look(
+        self, queries: Queries, at: float, until: float, *, means_at: float | None = None
+    ) -> Iterator[tuple[Where, Pod]]:
         """Every pod as it stood at a moment, with means of gauges over the time before it.
 
         Share by share, so that no more than one share's numbers are held at a time.
+
+        Args:
+            queries: What to ask.
+            at: The moment.
+            until: When the answers must be there, by the monotonic clock.
+            means_at: End of the time that means of gauges are taken over, where it is another.
         """
         pods, labels = Pods(), self._labels
-        with closing(self._answers(queries.texts, at, until)) as bodies:
+        asked = [(text, at) for text in queries.texts]
+        asked[1] = (queries.gauges, at if means_at is None else means_at)
+        with closing(self._answers(asked, until)) as bodies:
             pods.absorb_state(next(bodies), labels)
             pods.absorb_gauges(next(bodies), labels)
-            if queries.chosen:
+            for _ in queries.chosen:
                 pods.absorb_values(next(bodies), labels)
             rest = set(pods)
             for share in queries.shares:
@@ -239,12 +247,12 @@ class PrometheusTelemetry(Background):
             yield from ((where, pods[where]) for where in rest)
 
     def _answers(
-        self, texts: Sequence[str], at: float, until: float
+        self, asked: Sequence[tuple[str, float]], until: float
     ) -> Generator[bytes, None, None]:
         """Ask one query after the other: the next one while the answer before it is taken in."""
         with ThreadPoolExecutor(1, thread_name_prefix="prometheus-ask") as asking:
-            coming = asking.submit(self._query, texts[0], at, until)
-            for text in texts[1:]:
+            coming = asking.submit(self._query, *asked[0], until)
+            for text, at in asked[1:]:
                 body = coming.result()
                 coming = asking.submit(self._query, text, at, until)
                 yield body
@@ -256,8 +264,6 @@ class PrometheusTelemetry(Background):
         pods: Iterable[tuple[Where, Pod]],
         plan: Plan,
     ) -> None:
-        for key in plan.had:
-            self._rings.forget(key, plan.dropped(key))
         missing = _by_pod(replicas)
         for where, pod in pods:
             fault = pod.fault()
@@ -266,9 +272,9 @@ class PrometheusTelemetry(Background):
                 if fault is not None or pod.at is None:
                     self._rings.fail([key], fault or NOT_SCRAPED)
                 else:
-                    self._rings.add(key, pod.at, page, means=page.gauges, fresh=plan.fresh(key))
+                    fetched = plan.fetched(key)
+                    self._rings.add(key, pod.at, page, means=page.gauges, fetched=fetched)
         self._rings.fail((key for keys in missing.values() for key in keys), NOT_SCRAPED)
-        self._demand.done(plan, replicas.keys())
 
     # --- the past
 
@@ -293,23 +299,21 @@ class PrometheusTelemetry(Background):
     def _look_back(
         self,
         replicas: Mapping[str, Replica],
-        share: Scope,
-        queries: Queries,
+        plan: Plan,
+        shares: Sequence[Scope],
         at: float,
         until: float,
     ) -> None:
-        """Put a moment of the past before all that was seen."""
+        """Put a moment of the past before all that was seen, with the means of gauges since."""
         first = self._moments[0]
-        between = Pods()
-        text = promql.gauges(replace(share, part=0, parts=1), over_s=first - at)
-        between.absorb_gauges(self._query(text, first, until), self._labels)
-        keys = _by_pod(replicas)
-        for where, pod in self._look(queries, at, until):
+        keys, queries = _by_pod(replicas), plan.queries(shares, over_s=first - at)
+        for where, pod in self._look(queries, at, until, means_at=first):
             if pod.fault() is not None or pod.at is None:
                 continue
-            page, means = pod.page(), between[where].page().gauges
+            page = pod.page()
             for key in keys.get(where, ()):
-                self._rings.prepend(key, pod.at, page, means=means)
+                fetched = plan.fetched(key)
+                self._rings.prepend(key, pod.at, page, means=page.gauges, fetched=fetched)
         self._moments.insert(0, at)
 
 

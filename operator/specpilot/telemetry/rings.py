@@ -5,16 +5,16 @@ any number of windows. Nothing here does I/O.
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TypeAlias
 
 from specpilot.domain.ports import Ask, Clock
 from specpilot.domain.readings import UnknownReason
 from specpilot.domain.targets import Replica
 from specpilot.telemetry.exposition import Page
 from specpilot.telemetry.history import History
+from specpilot.telemetry.looks import FRESH
 from specpilot.telemetry.windows import (
     Arm,
     Fault,
@@ -36,10 +36,6 @@ def identity(replica: Replica) -> str:
 def pod_of(key: str) -> str:
     """Name of the replica with that identity."""
     return key.split("\0")[1]
-
-
-Lacking: TypeAlias = Callable[[Ask, Collection[str]], Mapping[str, Mapping[str, Fault]]]
-"""What was never looked for of what a question needs, by replica: each name, and why."""
 
 
 class Rings:
@@ -101,7 +97,7 @@ class Rings:
         page: Page,
         *,
         means: dict[str, float] | None = None,
-        fresh: frozenset[str] = frozenset(),
+        fetched: frozenset[str] | None = None,
     ) -> None:
         """Add a look at a replica; a second one at the same moment is no news."""
         with self._lock:
@@ -111,20 +107,22 @@ class Rings:
             history.keep_s = self.keep_s
             covers = history.covers
             if covers is None or at != covers[1]:
-                history.add(at, page, means=means, fresh=fresh)
+                history.add(at, page, means=means, fetched=fetched)
             self._faults.pop(key, None)
 
-    def prepend(self, key: str, at: float, page: Page, *, means: dict[str, float]) -> None:
+    def prepend(
+        self,
+        key: str,
+        at: float,
+        page: Page,
+        *,
+        means: dict[str, float],
+        fetched: frozenset[str],
+    ) -> None:
         """Add a look of the past; see `History.prepend`."""
         with self._lock:
             if (history := self._histories.get(key)) is not None:
-                history.prepend(at, page, means=means)
-
-    def forget(self, key: str, names: frozenset[str]) -> None:
-        """Drop numbers of a replica that are looked for no more; see `History.forget`."""
-        with self._lock:
-            if names and (history := self._histories.get(key)) is not None:
-                history.forget(names)
+                history.prepend(at, page, means=means, fetched=fetched)
 
     def fail(self, keys: Iterable[str], fault: Fault) -> None:
         """Note why these replicas could not be looked at."""
@@ -133,30 +131,35 @@ class Rings:
 
     # --- questions
 
-    def arms(self, asks: Sequence[Ask], *, lacking: Lacking | None = None) -> Mapping[str, Arm]:
-        """Answer every ask under its key."""
+    def arms(
+        self, asks: Sequence[Ask], *, needs: Callable[[Ask], frozenset[str]] | None = None
+    ) -> Mapping[str, Arm]:
+        """Answer every ask under its key.
+
+        Args:
+            asks: What is asked.
+            needs: Names behind a question, where not all are looked for of all replicas.
+        """
         now = self._clock.now()
         with self._lock:
-            return {ask.key: self._arm(ask, now, lacking) for ask in asks}
+            return {
+                ask.key: self._arm(ask, now, needs(ask) if needs else frozenset()) for ask in asks
+            }
 
-    def _arm(self, ask: Ask, now: datetime, lacking: Lacking | None) -> Arm:
+    def _arm(self, ask: Ask, now: datetime, need: frozenset[str]) -> Arm:
         if ask.end > now:
             words = f"the window ends in the future, at {ask.end:%Y-%m-%d %H:%M:%S} UTC"
             reason = UnknownReason.SOURCE_ERROR
             return failed_arm(ask, source=self._source, reason=reason, words=words)
-        found = {identity(replica): self._window(replica, ask) for replica in serving(ask)}
-        for key, faults in lacking(ask, found.keys()).items() if lacking else ():
-            if found[key].samples:
-                found[key] = replace(found[key], faults={**faults, **found[key].faults})
         return Arm(
             source=self._source,
             end=ask.end,
             window_s=(ask.end - ask.start).total_seconds(),
-            replicas=tuple(found.values()),
+            replicas=tuple(self._window(replica, ask, need) for replica in serving(ask)),
             stale_floor_s=self._stale_floor_s,
         )
 
-    def _window(self, replica: Replica, ask: Ask) -> ReplicaWindow:
+    def _window(self, replica: Replica, ask: Ask, need: frozenset[str]) -> ReplicaWindow:
         from_ = start_of(replica, ask)
         if from_ >= ask.end:
             return warming(replica, from_)
@@ -173,6 +176,9 @@ class Rings:
                 not_before=from_.timestamp() if from_ > ask.start else float("-inf"),
             )
             if window is not None:
+                if window.samples and (lacking := need - history.fetched):
+                    faults = {**dict.fromkeys(lacking, FRESH), **window.faults}
+                    window = replace(window, faults=faults)
                 return replace(window, trouble=fault.words) if fault else window
         if fault is not None:
             return failed_window(replica.id, fault, declared_on=declared_on)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from specpilot.domain.ports import Ask
 from specpilot.telemetry.behind import behind
-from specpilot.telemetry.demand import MOST_NAMED, Demand, Plan
-from specpilot.telemetry.looks import FRESH
+from specpilot.telemetry.demand import Demand, Plan, needed
 from specpilot.telemetry.names import Counter, Family, buckets_of
 from specpilot.telemetry.promql import Labels, Scope
 from specpilot.telemetry.rings import identity
@@ -36,7 +36,6 @@ def _round(demand: Demand, *asks: Ask) -> Plan:
         demand.ask(asks)
     plan = demand.plan(KEYS)
     assert plan is not None
-    demand.done(plan, KEYS)
     return plan
 
 
@@ -59,9 +58,9 @@ def test_nothing_is_fetched_before_somebody_asks() -> None:
 def test_buckets_are_fetched_of_the_replicas_in_flight_alone() -> None:
     plan = _round(Demand(lasting=LASTING), RESTING, CANARY)
     assert plan.series == behind(CHEAP | {"e2e_p99"})
-    assert [key for key in KEYS if plan.buckets(key)] == [KEYS[3]]
+    assert plan.takers == {KEYS[3]}
     queries = plan.queries(_scopes(2), over_s=15.0)
-    assert 'pod=~"pod-3"' in queries.chosen
+    assert 'pod=~"pod-3"' in queries.chosen[0]
     assert len(queries.texts) == 5, "state, gauges, the chosen, and two shares of everything else"
     assert not any("_bucket" in text for share in queries.shares for text in share)
 
@@ -72,19 +71,33 @@ def test_buckets_are_fetched_of_the_replicas_in_flight_alone() -> None:
 )
 def test_of_many_the_buckets_of_all_are_fetched(numbers: range, reason: str) -> None:
     plan = _round(Demand(lasting=LASTING), RESTING, _ask(frozenset({"e2e_p99"}), *numbers))
-    assert all(plan.buckets(key) == E2E for key in KEYS), reason
+    assert plan.takers == set(KEYS), reason
     queries = plan.queries(_scopes(2), over_s=15.0)
-    assert queries.chosen == ""
+    assert queries.chosen == []
     assert [len(share) for share in queries.shares] == [2, 2]
 
 
-def test_a_query_never_names_more_than_it_should() -> None:
-    fleet = [replica(f"pod-{n}") for n in range(4 * MOST_NAMED)]
+@pytest.mark.parametrize(
+    ("pods", "queries", "reason"),
+    [
+        (200, 1, "fit into one query"),
+        (210, 2, "would make it too long"),
+        (800, 4, "as many as there may be"),
+        (801, 0, "are too many: the buckets of all come"),
+    ],
+)
+def test_no_query_is_longer_than_servers_take(pods: int, queries: int, reason: str) -> None:
+    fleet = [replica(f"chat-{n:034}") for n in range(4 * pods)]
     demand = Demand(lasting=LASTING)
-    demand.ask([replace(ask(*fleet[: MOST_NAMED + 1]), signals=frozenset({"e2e_p99"}))])
+    demand.ask([replace(ask(*fleet[:pods]), signals=frozenset({"e2e_p99"}))])
     plan = demand.plan([identity(each) for each in fleet])
     assert plan is not None
-    assert plan.named is None
+    found = plan.queries(_scopes(6), over_s=15.0)
+    assert len(found.chosen) == queries, reason
+    assert max(map(len, found.texts)) < 16_384
+    assert len(found.texts) <= 14
+    named = {name for text in found.chosen for name in re.findall("chat-[0-9]+", text)}
+    assert named == {each.id for each in fleet[:pods]} if queries else plan.named is None
 
 
 def test_a_replica_that_took_over_a_name_has_what_is_fetched_under_it() -> None:
@@ -95,53 +108,44 @@ def test_a_replica_that_took_over_a_name_has_what_is_fetched_under_it() -> None:
     plan = demand.plan([*KEYS, identity(heir), identity(other)])
     assert plan is not None
     for each in (heir, other):
-        assert plan.buckets(identity(each)) == E2E
-        assert buckets_of(Family.E2E) in plan.fresh(identity(each))
+        assert buckets_of(Family.E2E) in plan.fetched(identity(each))
 
 
 def test_they_are_fetched_for_as_long_as_somebody_asks_and_a_little_longer() -> None:
     demand = Demand(lasting=LASTING)
-    first = _round(demand, RESTING, CANARY)
-    assert first.fresh(KEYS[3]) >= {buckets_of(Family.E2E), Counter.GENERATION_TOKENS}
-    assert buckets_of(Family.E2E) not in first.fresh(KEYS[0])
-    again = _round(demand, RESTING, CANARY)
-    assert again.fresh(KEYS[3]) == frozenset()
-    fetched = [bool(_round(demand, RESTING).buckets(KEYS[3])) for _ in range(LASTING + 2)]
+    assert _buckets(_round(demand, RESTING, CANARY))
+    fetched = [_buckets(_round(demand, RESTING)) for _ in range(LASTING + 2)]
     assert fetched[:2] == [True, True], "a question that comes a round late loses nothing"
     assert fetched[-1] is False
-    last = fetched.index(False)
-    assert not any(fetched[last:])
+    assert not any(fetched[fetched.index(False) :])
 
 
-def test_what_is_fetched_no_more_is_dropped_once_and_is_fresh_when_it_comes_back() -> None:
+def test_a_percentile_that_is_asked_no_more_goes_though_another_stays() -> None:
+    """A rule that named it was taken away; a guardrail asks for another of the same replica."""
+    demand = Demand(lasting=LASTING)
+    _round(demand, _ask(frozenset({"ttft_p99"}), 3))
+    plans = [_round(demand, CANARY) for _ in range(LASTING + 1)]
+    assert plans[0].series.buckets == {Family.E2E, Family.TTFT}
+    assert plans[-1].series.buckets == E2E
+
+
+def test_a_replica_that_is_away_for_a_moment_is_still_wanted() -> None:
     demand = Demand(lasting=LASTING)
     _round(demand, RESTING, CANARY)
-    dropped = [_round(demand, RESTING).dropped(KEYS[3]) for _ in range(LASTING + 2)]
-    assert [each for each in dropped if each] == [{buckets_of(Family.E2E)}]
-    back = _round(demand, RESTING, CANARY)
-    assert back.fresh(KEYS[3]) == {buckets_of(Family.E2E)}
-    assert back.dropped(KEYS[3]) == frozenset()
+    away = demand.plan([key for key in KEYS if key != KEYS[3]])
+    assert away is not None
+    assert not away.series.buckets
+    assert _buckets(_round(demand))
 
 
-def test_a_question_is_told_what_was_never_looked_for() -> None:
-    demand = Demand(lasting=LASTING)
-    demand.ask([CANARY])
-    assert demand.lacking()(CANARY, [KEYS[3]])[KEYS[3]][buckets_of(Family.E2E)] is FRESH
-    _round(demand, RESTING)
-    assert demand.lacking()(CANARY, [KEYS[3]]) == {}, "asked for before the round"
-    late = _ask(frozenset({"ttft_p50"}), 3)
-    demand.ask([late])
-    told = demand.lacking()(late, [KEYS[3]])[KEYS[3]]
-    assert told.keys() == {Family.TTFT, buckets_of(Family.TTFT)}
-    assert demand.lacking()(RESTING, KEYS) == {}
+def test_a_question_names_what_it_needs() -> None:
+    assert needed(CANARY) - needed(RESTING) == {Family.E2E, buckets_of(Family.E2E)}
+    assert Counter.GENERATION_TOKENS in needed(RESTING)
 
 
-def test_a_round_that_failed_has_fetched_nothing() -> None:
-    demand = Demand(lasting=LASTING)
-    demand.ask([RESTING, CANARY])
-    plan = demand.plan(KEYS)
-    again = demand.plan(KEYS)
-    assert plan is not None
-    assert again is not None
-    assert again.fresh(KEYS[3]) == plan.fresh(KEYS[3])
-    assert KEYS[3] in demand.lacking()(CANARY, [KEYS[3]])
+def _buckets(plan: Plan) -> bool:
+    """Whether those of the canary are fetched, and of nobody else."""
+    names = {key for key in KEYS if buckets_of(Family.E2E) in plan.fetched(key)}
+    assert names == plan.takers
+    assert names <= {KEYS[3]}
+    return bool(names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import pairwise
 
 import pytest
@@ -14,10 +15,22 @@ from specpilot.domain.readings import Readings, UnknownReason
 from specpilot.telemetry.derive import derive
 from specpilot.telemetry.exposition import parse
 from specpilot.telemetry.history import History
+from specpilot.telemetry.looks import FRESH
 from specpilot.telemetry.names import Counter, Family, Gauge, buckets_of
+from specpilot.telemetry.rings import Rings, identity
 from specpilot.telemetry.windows import ReplicaWindow, Speculation
 from tests import recordings
-from tests.unit.telemetry.builders import END, arm, cut, looked_at, page, recording
+from tests.unit.telemetry.builders import (
+    END,
+    FrozenClock,
+    arm,
+    ask,
+    cut,
+    looked_at,
+    page,
+    recording,
+    replica,
+)
 
 
 def _readings(history: History) -> Readings:
@@ -262,8 +275,8 @@ def test_numbers_fetched_from_now_on_say_nothing_of_before() -> None:
         }
     )
     fetched = buckets_of(Family.E2E)
-    history.add(10.0, parse(with_buckets), fresh=frozenset({fetched}))
-    history.add(20.0, parse(with_buckets))
+    history.add(10.0, parse(with_buckets), fetched=frozenset({fetched}))
+    history.add(20.0, parse(with_buckets), fetched=frozenset({fetched}))
     assert cut(history).faults[fetched].reason is UnknownReason.TOO_FEW_SAMPLES
     later = history.window(10.0, 20.0, replica="a", interval_s=10.0, declared_on=False)
     assert later is not None
@@ -357,6 +370,10 @@ def test_a_gauge_that_vanishes_is_unknown_and_not_idle() -> None:
 # --- numbers that are looked for no more
 
 
+PLAIN = frozenset({Counter.GENERATION_TOKENS, Family.E2E})
+BUCKETS = frozenset({buckets_of(Family.E2E)})
+
+
 def _busy(requests: float, *, buckets: bool) -> bytes:
     """A page of an engine that has served so many requests; half of them within a second."""
     name = "e2e_request_latency_seconds"
@@ -386,12 +403,10 @@ def test_forgetting_numbers_is_like_never_having_looked_for_them(
     for look, more in enumerate(growth):
         requests = more if look == restart else requests + more
         at = END.timestamp() + 15 * look
-        forgetful.add(at, parse(_busy(requests, buckets=look < last)))
-        never.add(at, parse(_busy(requests, buckets=False)))
-        if look == last - 1:
-            forgetful.forget(frozenset({buckets_of(Family.E2E)}))
-    if last > len(growth):
-        forgetful.forget(frozenset({buckets_of(Family.E2E)}))
+        buckets = look < min(last, len(growth) - 1)
+        fetched = PLAIN | BUCKETS if buckets else PLAIN
+        forgetful.add(at, parse(_busy(requests, buckets=buckets)), fetched=fetched)
+        never.add(at, parse(_busy(requests, buckets=False)), fetched=PLAIN)
     for start in range(len(growth) - 1):
         for end in range(start + 1, len(growth)):
             first, second = _between(forgetful, start, end), _between(never, start, end)
@@ -418,14 +433,38 @@ def test_what_happened_while_nobody_looked_is_not_one_looks_growth() -> None:
     name = buckets_of(Family.E2E)
     history = History(keep_s=1e9)
     for look, buckets in enumerate([True, True, False, False, True, True]):
-        if look == 2:
-            history.forget(frozenset({name}))
-        fresh = frozenset({name}) if look == 4 else frozenset()
         page_ = parse(_busy(1000.0 * (look + 1), buckets=buckets))
-        history.add(END.timestamp() + 15 * look, page_, fresh=fresh)
+        fetched = PLAIN | BUCKETS if buckets else PLAIN
+        history.add(END.timestamp() + 15 * look, page_, fetched=fetched)
     for start in range(4):
         assert _between(history, start, 5).faults[name].reason is UnknownReason.TOO_FEW_SAMPLES
     known = _between(history, 4, 5)
     assert name not in known.faults
     assert known.buckets[Family.E2E] == ((1.0, 500.0), (math.inf, 1000.0))
     assert _between(history, 0, 5).histograms[Family.E2E].count == 5000.0
+
+
+def test_a_past_that_was_looked_at_for_more_than_the_newest_look_adds_nothing_of_that() -> None:
+    history = History(keep_s=1e9)
+    history.add(300.0, parse(_busy(1000.0, buckets=False)), fetched=PLAIN)
+    past = parse(_busy(400.0, buckets=True))
+    history.prepend(0.0, past, means={}, fetched=PLAIN | BUCKETS)
+    found = cut(history)
+    assert found.buckets == {}
+    assert found.faults == {}
+    assert found.histograms[Family.E2E].count == 600.0
+
+
+def test_a_look_that_saw_nothing_new_fetched_nothing() -> None:
+    """Prometheus gives the same scrape again: what a question of just now needs was not in it."""
+    rings = Rings(
+        clock=FrozenClock(), source="test", interval_s=15.0, keep_s=600.0, stale_floor_s=30
+    )
+    pod = replica("a")
+    for at, buckets in ((-30, False), (-15, False), (-15, True), (0, True)):
+        seen = parse(_busy(1000.0 + at, buckets=buckets))
+        fetched = PLAIN | BUCKETS if buckets else PLAIN
+        rings.add(identity(pod), END.timestamp() + at, seen, fetched=fetched)
+        question = ask(pod, end=END + timedelta(seconds=at), seconds=60)
+        (window,) = rings.arms([question], needs=lambda _: PLAIN | BUCKETS)["k"].replicas
+        assert window.faults == dict.fromkeys(BUCKETS, FRESH)
