@@ -24,6 +24,13 @@ _SAMPLE = re.compile(
 _INSIDE_A_FAMILY = re.compile(rb"# HELP |[a-zA-Z_:][a-zA-Z0-9_:]*_bucket[ {]")
 """How no page ends: a family goes on after its HELP, a histogram after its buckets."""
 
+_PACKED = {
+    b"\x1f\x8b": "compressed; unpack it with `gunzip`, or save it with `curl --compressed`",
+    b"\x28\xb5\x2f\xfd": "compressed; unpack it with `unzstd`, or save it with `curl --compressed`",
+    b"\xff\xfe": "UTF-16, as PowerShell's `>` writes it; save it with `curl.exe -sf URL -o FILE`",
+}
+"""How pages begin that are whole and cannot be read, and what to do."""
+
 _STAGE = re.compile(r"(?<![a-z])(before|during|after)(?![a-z])", re.IGNORECASE)
 _STAGES = ("before", "during", "after")
 
@@ -63,6 +70,9 @@ def check_page(text: bytes, *, name: str) -> None:
     samples = sum(_SAMPLE.fullmatch(line) is not None for line in said)
     # Headers that `curl -i` puts before the page do no harm; a text with a number does not pass.
     if 2 * samples <= len(said):
+        for magic, what in _PACKED.items():
+            if text.startswith(magic):
+                raise refused(f"{name} is {what}")
         begin = text[:_SHOWN].decode(errors="replace").strip().splitlines()
         seen = f"it begins with {begin[0]!r}" if begin else "it is empty"
         raise refused(f"{name} is no page of /metrics: {seen}; save it with `curl -sf URL/metrics`")

@@ -1,5 +1,6 @@
 """`specpilot signals --recording`: what a user has, what a script reads, what is refused."""
 
+import gzip
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -195,6 +196,10 @@ BAD = [
     Bad("pages have no Prometheus", "--recording {dir}/a.prom --prometheus http://h:1",
         "leave it out", TWO),
     Bad("a picture", "--recording {dir}/a.prom", "is no page of /metrics", {"a.prom": bytes(99)}),
+    Bad("compressed", "--recording {dir}/a.prom", "unpack it with `gunzip`",
+        {"a.prom": gzip.compress(PAGE)}),
+    Bad("redirected by PowerShell", "--recording {dir}/a.prom", "is UTF-16",
+        {"a.prom": b"\xff\xfe" + PAGE.decode().encode("utf-16-le")}),
     Bad("a folder without times", "--recording {dir}", "two pages, but not how far apart", TWO),
     Bad("three pages without times", "--recording {dir}", "put a times.csv with the columns file",
         {**TWO, "c.prom": PAGE}),
