@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from specpilot.domain.changes import Slice
 from specpilot.domain.policy import Guardrail
-from specpilot.domain.readings import Readings, UnknownReason
+from specpilot.domain.readings import Reading, Readings, UnknownReason
 
 
 def unseen(slices: Sequence[Slice], guardrails: Sequence[Guardrail]) -> str:
@@ -35,12 +35,18 @@ def _sees(part: Slice, rail: Guardrail) -> bool:
 def unread_bounds(canary: Readings, guardrails: Sequence[Guardrail]) -> str:
     """Name the bounds that cannot be held against anything; "" when all can.
 
-    Where nothing happened that could be measured, nothing can have broken a bound.
+    Where nothing happened that could be measured, nothing can have broken a bound. That it has been
+    looked at for too short a time yet is another thing: then nobody knows what happened.
     """
     return "; ".join(
         f"{rail.signal} is Unknown ({canary[rail.signal].reason})"
         for rail in guardrails
         if rail.bounded
         and not rail.where_exported
-        and canary[rail.signal].reason not in {None, UnknownReason.TOO_FEW_SAMPLES}
+        and not canary[rail.signal].known
+        and not _nothing_happened(canary[rail.signal])
     )
+
+
+def _nothing_happened(reading: Reading) -> bool:
+    return reading.reason is UnknownReason.TOO_FEW_SAMPLES and reading.count == 0

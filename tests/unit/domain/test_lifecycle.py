@@ -57,6 +57,7 @@ def probe(phase: Phase, **fields: Any) -> FlagChange:
 
 RAIL = policy(guardrails=(Guardrail(signal="e2e_p99", max_value=4.0),))
 P99 = Readings.of([Reading(signal="e2e_p99", value=6, low=5, high=10)])
+UNSEEN = unknown("e2e_p99", UnknownReason.TOO_FEW_SAMPLES)
 
 
 BLANK = (Slice(start=at(40), end=at(50)),)
@@ -304,8 +305,11 @@ CASES = [
          seconds=1900, want=(Phase.SUCCEEDED, ChangeReason.SETTLED)),
     Case("... and at once where nothing happens that could break it", change(Phase.WATCHING),
          state=state(NEW, A_NEW), policy=RAIL, seconds=60,
-         extra={"canary": Readings.of([unknown("e2e_p99", UnknownReason.TOO_FEW_SAMPLES)])},
+         extra={"canary": Readings.of([replace(UNSEEN, count=0.0)])},
          want=(Phase.SUCCEEDED, ChangeReason.SETTLED)),
+    Case("... which is not so where it has only just been looked at", change(Phase.WATCHING),
+         state=state(NEW, A_NEW), policy=RAIL, seconds=60,
+         extra={"canary": Readings.of([UNSEEN])}),
     Case("... or where no watch is asked for", change(Phase.WATCHING), state=state(NEW, A_NEW),
          policy=replace(RAIL, watch=timedelta(0)), seconds=1,
          want=(Phase.SUCCEEDED, ChangeReason.SETTLED)),
