@@ -44,12 +44,21 @@ class ClusterRegistry:
         store: The database.
         clock: The time.
         publisher: Writes the statuses of policies.
+        changes: Writes flag changes, which must not queue behind thousands of statuses.
     """
 
     def __init__(
-        self, *, api: Api, watches: Watches, store: Store, clock: Clock, publisher: Publisher
+        self,
+        *,
+        api: Api,
+        watches: Watches,
+        store: Store,
+        clock: Clock,
+        publisher: Publisher,
+        changes: Publisher,
     ) -> None:
         self._publisher = publisher
+        self._changes = changes
         self._watches = watches
         self._store = store
         self._clock = clock
@@ -143,23 +152,35 @@ class ClusterRegistry:
         return self._mirror.decision(change)
 
     def publish_change(self, change: FlagChange, *, waiting_for: str) -> None:
-        """Write the change's object; a deleted policy takes its objects along."""
+        """Have the change's object written; a deleted policy takes its objects along.
+
+        One that could not be written is tried again while the change is open, since it is shown
+        again and again.
+        """
         policy = self._known(POLICIES, change.policy.namespace, change.policy.name)
         if policy is None or policy["metadata"]["uid"] != change.policy.uid:
             return
         now = self._clock.now()
         gist = (change.revision, without_numbers(waiting_for))
-        before, at = self._shown.get(change.id, (None, now))
-        if gist == before and timedelta(0) <= now - at < CHANGES_EVERY:
-            return
-        try:
-            self._mirror.show(change, waiting_for=waiting_for)
-            self._shown[change.id] = (gist, now)
-            if change.phase.ended:
-                del self._shown[change.id]
-                self._mirror.prune(change.policy.namespace, policy_uid=change.policy.uid)
-        except ApiError as error:
-            log.warning("flag change %s could not be shown: %s", change.id, error)
+
+        def is_shown() -> bool:
+            before, at = self._shown.get(change.id, (None, now))
+            return gist == before and timedelta(0) <= now - at < CHANGES_EVERY
+
+        def write() -> None:
+            if is_shown():
+                return  # by the write before this one, which was still under way
+            try:
+                self._mirror.show(change, waiting_for=waiting_for)
+                self._shown[change.id] = (gist, now)
+                if change.phase.ended:
+                    del self._shown[change.id]
+                    self._mirror.prune(change.policy.namespace, policy_uid=change.policy.uid)
+            except ApiError as error:
+                log.warning("flag change %s could not be shown: %s", change.id, error)
+
+        if not is_shown():
+            self._changes.put(change.id, write)
 
     # --- rule sets
 

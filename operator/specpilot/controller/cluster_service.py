@@ -182,6 +182,7 @@ class ClusterService:
                 store=store,
                 clock=clock,
                 publisher=stack.enter_context(Publisher()),
+                changes=stack.enter_context(Publisher()),
             )
             parts = Parts(
                 store=store,

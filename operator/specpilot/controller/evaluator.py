@@ -5,8 +5,10 @@ grow with the number of policies.
 """
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from specpilot.controller.gatekeeper import objection_to
 from specpilot.controller.parts import Parts
@@ -16,11 +18,8 @@ from specpilot.controller.remembering import Remembering
 from specpilot.controller.rulebook import Found, Rulebook
 from specpilot.controller.status import (
     clock_trouble,
-    conditions,
     duplicate,
-    on_time,
-    phase_word,
-    replica_counts,
+    policy_status,
     signals_lost,
     without_rules,
 )
@@ -40,7 +39,6 @@ from specpilot.domain.gates import GateReason, Objection
 from specpilot.domain.memory import PolicyMemory
 from specpilot.domain.policy import Event, Mode, Policy
 from specpilot.domain.readings import Readings
-from specpilot.domain.rules import RuleSetVersion
 from specpilot.domain.settings import UNRECOGNISED, Setting
 from specpilot.domain.targets import TargetState
 from specpilot.engines import render_for
@@ -127,10 +125,12 @@ class Evaluator:
             ]
         )
         after: dict[str, PolicyMemory] = {}
+        to_show: list[tuple[Policy, Callable[[], PolicyStatus]]] = []
+        trouble: StoreError | None = None
         for policy in mine:
             uid = policy.ref.uid
             try:
-                after[uid] = self._evaluate(
+                after[uid], status = self._evaluate(
                     policy,
                     states[uid],
                     answers.get(uid, Readings()),
@@ -139,16 +139,31 @@ class Evaluator:
                     found=rules[uid],
                     now=now,
                 )
-            except StoreError:
-                raise  # the next policy would fare no better
+                to_show.append((policy, status))
+            except StoreError as error:
+                trouble = error  # the next policy would fare no better
+                break
             except Exception:  # one policy's fault must not stop the others
                 log.exception("policy %s could not be evaluated", policy.ref)
+        self._show(to_show)
+        if trouble is not None:
+            raise trouble
         changed = {u: m for u, m in after.items() if memories.get(u) != m}
         self._latest = max(now, self._latest or now)
         if changed or self._remembering.unwritten:
             with self._store.begin() as uow:
                 uow.memory.put_many(changed)
                 self._remembering.write(uow, now=now)
+
+    def _show(self, statuses: Sequence[tuple[Policy, Callable[[], PolicyStatus]]]) -> None:
+        """Show how all policies are, once what is to be changed has been opened."""
+        for policy, status in statuses:
+            try:
+                self._registry.publish(status())
+            except StoreError:
+                raise  # the next one would fare no better
+            except Exception:  # one policy's fault must not stop the others
+                log.exception("policy %s could not be shown", policy.ref)
 
     def _evaluate(
         self,
@@ -160,17 +175,20 @@ class Evaluator:
         *,
         found: Found | RuleSetError,
         now: datetime,
-    ) -> PolicyMemory:
+    ) -> tuple[PolicyMemory, Callable[[], PolicyStatus]]:
+        """Return what is to be remembered of a policy, and what puts its status together."""
         if isinstance(found, RuleSetError):
-            self._registry.publish(without_rules(policy, str(found)))
-            return memory
+            return memory, partial(without_rules, policy, str(found))
         version, rules = found
         label = f"{version.rule_set.name}@{version.version}"
         if memory.rules != label:
             memory = replace(memory, rules=label, pending={})
+        status = partial(policy_status, policy, state, version, late=self._late)
         if state.problem is not None:
-            self._publish(policy, state, readings, version, memory=memory, in_flight=in_flight)
-            return memory
+            clock = self._clock_trouble(memory, in_flight)
+            return memory, partial(
+                status, readings, memory=memory, in_flight=in_flight, clock=clock
+            )
         declared = in_force(state, in_flight)
         active = active_setting(policy, declared, engine=state.engine)
         if in_flight is None:
@@ -217,19 +235,17 @@ class Evaluator:
             objection, in_flight, memory = self._propose(
                 policy, state, readings, memory, wanted, now=now
             )
-        self._publish(
-            policy,
-            state,
+        return memory, partial(
+            status,
             readings,
-            version,
             memory=memory,
             in_flight=in_flight,
+            clock=self._clock_trouble(memory, in_flight),
             active=active,
             evaluation=evaluation,
             wanted=wanted,
             objection=objection,
         )
-        return memory
 
     def _signals_lost(
         self,
@@ -340,60 +356,6 @@ class Evaluator:
     def _clock_trouble(self, memory: PolicyMemory, in_flight: FlagChange | None) -> str:
         began = in_flight.phase_since if in_flight else None
         return clock_trouble(self._latest, memory.active_since, began, now=self._clock.now())
-
-    def _publish(
-        self,
-        policy: Policy,
-        state: TargetState,
-        readings: Readings,
-        version: RuleSetVersion,
-        *,
-        memory: PolicyMemory,
-        in_flight: FlagChange | None,
-        active: Setting | None = None,
-        evaluation: Evaluation | None = None,
-        wanted: Wanted | None = None,
-        objection: Objection | None = None,
-    ) -> None:
-        self._registry.publish(
-            PolicyStatus(
-                policy=policy.ref,
-                generation=policy.generation,
-                mode=str(policy.mode),
-                active=active.name
-                if active
-                else state.declared.setting
-                if not state.problem
-                else "",
-                desired=wanted.setting.name if wanted else "",
-                phase=phase_word(in_flight, evaluation, objection),
-                change_id=in_flight.id if in_flight else "",
-                last_flip=memory.last_flip,
-                verdict=evaluation.words() if evaluation else "",
-                replicas=replica_counts(state),
-                readings=tuple(readings.values()),
-                rule=_deciding(version, evaluation),
-                rule_version=version.version,
-                conditions=(
-                    *conditions(
-                        policy,
-                        state,
-                        evaluation,
-                        in_flight,
-                        objection,
-                        clock=self._clock_trouble(memory, in_flight),
-                        trouble=readings.trouble,
-                    ),
-                    on_time(self._late),
-                ),
-            )
-        )
-
-
-def _deciding(version: RuleSetVersion, evaluation: Evaluation | None) -> str:
-    if evaluation is None or evaluation.winner is None:
-        return ""
-    return f"{version.rule_set.name}@{version.version}/{evaluation.winner.rule}"
 
 
 def _compiled(found: Found | RuleSetError) -> CompiledRuleSet | None:

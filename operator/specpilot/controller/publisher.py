@@ -1,7 +1,7 @@
-"""Writing statuses beside the tick, so that a slow API server does not slow decisions down.
+"""Writing what is shown beside the work, so that a slow API server does not slow decisions down.
 
-Of each object only the newest status waits. One that cannot be written is forgotten: the next tick
-compares what is there with what there is to say, and finds it again.
+Of each object only the newest write waits. One that fails is forgotten: the next tick (of a flag
+change: the next look at it) compares what is there with what there is to say, and finds it again.
 """
 
 import logging

@@ -4,7 +4,9 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
+from specpilot.controller.acts import Acts
 from specpilot.controller.analysis import (
     MEASURED_PHASES,
     arms,
@@ -19,6 +21,7 @@ from specpilot.controller.wanted import judged_signals, known_at_proposal, tick_
 from specpilot.domain.changes import (
     ChangeReason,
     FlagChange,
+    Intent,
     Phase,
     Transition,
     intent,
@@ -66,7 +69,8 @@ class Reconciler:
 
         Args:
             between: Called after each change. What it lets happen to a change that is still to
-                come is noticed by that change's revision.
+                come is noticed by that change's revision. What changes ask of the fleet may still
+                be under way, each of them for a change that is open in the database.
         """
         self._catch_up()
         with self._store.read() as uow:
@@ -75,21 +79,23 @@ class Reconciler:
             return 0
         policies = {p.ref.uid: p for p in self._registry.policies()}
         still_open = 0
-        for change in changes:
-            policy = policies.get(change.policy.uid)
-            if policy is None and self._registry.exists(change.policy):
-                still_open += 1  # its spec is not valid just now: hold, as with all that is unknown
-                continue
-            try:
-                still_open += not self.reconcile(change, policy).phase.ended
-            except ConcurrentUpdateError:
-                still_open += 1  # moved on by another process: seen at the next run
-            except StoreError:
-                raise  # the next change would fare no better
-            except Exception:  # one change's fault must not stop the others
-                still_open += 1
-                log.exception("change %s could not be reconciled", change.id)
-            between()
+        with Acts() as acts:
+            for change in changes:
+                policy = policies.get(change.policy.uid)
+                if policy is None and self._registry.exists(change.policy):
+                    still_open += 1  # its spec is not valid now: hold, as with all that is unknown
+                    continue
+                acts.make_room()
+                try:
+                    still_open += not self._reconcile(change, policy, acts).phase.ended
+                except ConcurrentUpdateError:
+                    still_open += 1  # moved on by another process: seen at the next run
+                except StoreError:
+                    raise  # the next change would fare no better
+                except Exception:  # one change's fault must not stop the others
+                    still_open += 1
+                    log.exception("change %s could not be reconciled", change.id)
+                between()
         return still_open
 
     def _catch_up(self) -> None:
@@ -103,7 +109,7 @@ class Reconciler:
                 self._registry.publish_change(change, waiting_for="")
         self._caught_up = True
 
-    def reconcile(self, change: FlagChange, policy: Policy | None) -> FlagChange:
+    def _reconcile(self, change: FlagChange, policy: Policy | None, acts: Acts) -> FlagChange:
         """Take every step that is due, then bring the workload closer to what the phase asks."""
         state = observe(self._fleet, change.target)
         change = self._mark(change, state)
@@ -120,10 +126,8 @@ class Reconciler:
             canary = Readings()
         if change.phase.ended:
             del self._written[change.id]
-        elif policy is not None:
-            self._act(change, policy.canary.replicas, state)
         else:
-            self._act(change, 1, state)
+            self._act(change, policy.canary.replicas if policy is not None else 1, state, acts)
         self._registry.publish_change(change, waiting_for=waiting_for)
         return change
 
@@ -277,16 +281,23 @@ class Reconciler:
         log.info("%s: %s -> %s: %s", change.id, change.phase, moved.phase, moved.message)
         return moved
 
-    def _act(self, change: FlagChange, canary_replicas: int, state: TargetState) -> None:
+    def _act(
+        self, change: FlagChange, canary_replicas: int, state: TargetState, acts: Acts
+    ) -> None:
         if state.problem is not None and state.problem.reason in {
             TargetProblem.NOT_FOUND,
             TargetProblem.UNREACHABLE,
         }:
             return
         wanted = intent(change, canary_replicas=canary_replicas, present=state.declared)
-        if wanted is None:
-            return
+        if wanted is not None:
+            acts.begin(partial(self._carry_out, change.id, wanted))
+
+    def _carry_out(self, change_id: str, wanted: Intent) -> None:
+        """In a thread of its own; the change is not looked at again before it ends."""
         try:
-            self._written[change.id] += self._fleet.carry_out(wanted)
+            self._written[change_id] += self._fleet.carry_out(wanted)
         except FleetError as error:
-            log.warning("%s: %s; trying again", change.id, error)
+            log.warning("%s: %s; trying again", change_id, error)
+        except Exception:  # one change's fault must not stop the others
+            log.exception("change %s could not be carried out", change_id)

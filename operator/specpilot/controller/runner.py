@@ -36,7 +36,8 @@ class Runner:
 
     Ticks and reconciliation take turns: what one decides on is not changed by the other in
     between. Reconciliation offers its turn after each change, so that a tick does not wait for a
-    hundred of them. Delivery of alerts waits for neither.
+    hundred of them, and follows each tick at once, so that what it opened does not wait either.
+    Delivery of alerts waits for neither.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Runner:
             job_defaults={"coalesce": True, "max_instances": 1},
         )
         self._ended = threading.Event()
+        self._soon = threading.Event()  # a reconciliation is wanted now, or the end
         self._minder = threading.Thread(target=self._mind, name="clock", daemon=True)
         self._scheduler.add_listener(self._late, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES)
 
@@ -110,6 +112,7 @@ class Runner:
         trace: TracebackType | None,
     ) -> None:
         self._ended.set()
+        self._soon.set()
         self._minder.join()
         self._scheduler.shutdown(wait=True)
 
@@ -126,9 +129,19 @@ class Runner:
                 log.info("%s: works again", name)
 
     def _mind(self) -> None:
-        """Have jobs run now that would wait until a clock that was set back has caught up."""
+        """Have jobs run now: what a tick has opened, and all when the clock was set back.
+
+        They would wait until it has caught up. In a thread of its own, since a job that touches
+        the scheduler while that shuts down would wait for it, and it for the job.
+        """
         watch = ClockWatch()
-        while not self._ended.wait(self._pace_s):
+        while True:
+            soon = self._soon.wait(self._pace_s)
+            if self._ended.is_set():
+                return
+            if soon:
+                self._soon.clear()
+                self._scheduler.modify_job("reconcile", next_run_time=datetime.now(UTC))
             back = watch.set_back_s()
             if back:
                 log.warning("the clock was set back by %.0f s", back)
@@ -147,6 +160,7 @@ class Runner:
             with self._turns.turn():
                 self._before_tick()
                 self._evaluator.tick(late=self.beat.pulse().words)
+            self._soon.set()
         finally:
             self.beat.end()
 

@@ -2,12 +2,15 @@
 
 from datetime import datetime
 
+from specpilot.controller.proposals import Wanted
 from specpilot.controller.registry import Condition, PolicyStatus, ReplicaCount
 from specpilot.domain.changes import FlagChange
 from specpilot.domain.evaluation import Evaluation
 from specpilot.domain.gates import Objection
+from specpilot.domain.memory import PolicyMemory
 from specpilot.domain.policy import Policy
-from specpilot.domain.readings import UnknownReason
+from specpilot.domain.readings import Readings, UnknownReason
+from specpilot.domain.rules import RuleSetVersion
 from specpilot.domain.settings import Setting
 from specpilot.domain.signals import SIGNALS
 from specpilot.domain.situation import CLOCK_ROOM
@@ -74,6 +77,68 @@ def _of_signals(evaluation: Evaluation | None, trouble: str) -> str:
     if evaluation is None or not evaluation.blind:
         return f"what was seen before is used until it is stale: {trouble}" if trouble else ""
     return f"{evaluation.words()}; {trouble}" if trouble else evaluation.words()
+
+
+def policy_status(
+    policy: Policy,
+    state: TargetState,
+    version: RuleSetVersion,
+    readings: Readings,
+    *,
+    memory: PolicyMemory,
+    in_flight: FlagChange | None,
+    clock: str,
+    late: str,
+    active: Setting | None = None,
+    evaluation: Evaluation | None = None,
+    wanted: Wanted | None = None,
+    objection: Objection | None = None,
+) -> PolicyStatus:
+    """Put together what is shown of a policy after a tick.
+
+    Args:
+        policy: The policy.
+        state: Its target.
+        version: The rules in force.
+        readings: What they saw.
+        memory: What is remembered of the policy.
+        in_flight: The change in flight.
+        clock: What is wrong with the clock, "" when nothing is.
+        late: What to say of ticks that come too late, "" when they do not.
+        active: The setting that runs; None where the target has a problem, as with the next two.
+        evaluation: Of the rules.
+        wanted: What is proposed, None for nothing.
+        objection: The gate that holds it, None for none.
+    """
+    winner = evaluation.winner if evaluation else None
+    declared = "" if state.problem else state.declared.setting
+    return PolicyStatus(
+        policy=policy.ref,
+        generation=policy.generation,
+        mode=str(policy.mode),
+        active=active.name if active else declared,
+        desired=wanted.setting.name if wanted else "",
+        phase=phase_word(in_flight, evaluation, objection),
+        change_id=in_flight.id if in_flight else "",
+        last_flip=memory.last_flip,
+        verdict=evaluation.words() if evaluation else "",
+        replicas=replica_counts(state),
+        readings=tuple(readings.values()),
+        rule=f"{version.rule_set.name}@{version.version}/{winner.rule}" if winner else "",
+        rule_version=version.version,
+        conditions=(
+            *conditions(
+                policy,
+                state,
+                evaluation,
+                in_flight,
+                objection,
+                clock=clock,
+                trouble=readings.trouble,
+            ),
+            on_time(late),
+        ),
+    )
 
 
 def conditions(

@@ -72,7 +72,12 @@ class Cluster:
 def registry_of(cluster: Cluster, store: Store) -> ClusterRegistry:
     stands_in: Any = cluster  # has the methods that are used
     return ClusterRegistry(
-        api=stands_in, watches=stands_in, store=store, clock=Clock(), publisher=Publisher()
+        api=stands_in,
+        watches=stands_in,
+        store=store,
+        clock=Clock(),
+        publisher=Publisher(),
+        changes=Publisher(),
     )
 
 
