@@ -6,7 +6,6 @@ Scraping thousands of replicas directly is for nobody, so only those are scraped
 it, or that Prometheus does not know.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -15,7 +14,7 @@ from specpilot.domain.ports import Ask
 from specpilot.domain.readings import Readings
 from specpilot.domain.targets import Replica
 from specpilot.telemetry.answer import answer
-from specpilot.telemetry.background import Looking
+from specpilot.telemetry.background import look_at_all
 from specpilot.telemetry.choice import ask_source, prefer, usable
 from specpilot.telemetry.rings import identity
 from specpilot.telemetry.windows import Arm, Source, serving
@@ -78,11 +77,7 @@ class AutoTelemetry:
         Args:
             timeout_s: Longest time to wait for all of them.
         """
-        until = time.monotonic() + timeout_s
-        sources: tuple[object, ...] = (self._prometheus, self._devices)
-        for source in sources:
-            if isinstance(source, Looking):
-                source.look(timeout_s=max(0.0, until - time.monotonic()))
+        look_at_all((self._prometheus, self._devices), timeout_s=timeout_s)
 
     def collect(self, asks: Sequence[Ask]) -> Mapping[str, Readings]:
         """Answer all asks within the deadline. Never raises."""

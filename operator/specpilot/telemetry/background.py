@@ -4,6 +4,7 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Iterable
 from typing import Protocol, Self, runtime_checkable
 
 log = logging.getLogger(__name__)
@@ -16,6 +17,22 @@ class Looking(Protocol):
     def look(self, *, timeout_s: float) -> bool:
         """See `Background.look`."""
         ...
+
+
+def look_at_all(sources: Iterable[object], *, timeout_s: float) -> bool:
+    """Have those that can be told to look now look at the same time; whether all were in time.
+
+    Args:
+        sources: Sources of any kind.
+        timeout_s: Longest time to wait for all of them.
+    """
+    until, in_time = time.monotonic() + timeout_s, True
+    looking = [source for source in sources if isinstance(source, Looking)]
+    for source in looking:
+        source.look(timeout_s=0.0)  # begins, and waits for nobody
+    for source in looking:
+        in_time &= source.look(timeout_s=max(0.0, until - time.monotonic()))
+    return in_time
 
 
 class Background:
@@ -88,8 +105,12 @@ class Background:
 
     def _run(self) -> None:
         stop, due = self._stop, time.monotonic()
-        while not stop.is_set():
+        while True:
             with self._rounds:
+                # With the two below, or who asks in between would cause a second round.
+                self._wake.clear()
+                if stop.is_set():
+                    return
                 self._began, self._looking = time.monotonic(), True
             if self._needed():
                 try:
@@ -102,4 +123,3 @@ class Background:
             due = max(due + self._every_s, time.monotonic())
             if self._wake.wait(due - time.monotonic()):
                 due = time.monotonic()  # woken early: count from here
-            self._wake.clear()

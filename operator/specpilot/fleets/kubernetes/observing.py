@@ -2,14 +2,15 @@
 
 import functools
 import logging
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specpilot.domain.engine_run import EngineRun
 from specpilot.domain.ports import FleetError
 from specpilot.domain.settings import JsonValue
-from specpilot.domain.targets import Replica, TargetRef, TargetState
+from specpilot.domain.targets import Problem, Replica, TargetRef, TargetState
 from specpilot.fleets.kubernetes import problems
 from specpilot.fleets.kubernetes.autoscaling import Autoscalers
 from specpilot.fleets.kubernetes.capacity import Capacity
@@ -23,6 +24,27 @@ from specpilot.fleets.kubernetes.wiring import argv
 from specpilot.fleets.kubernetes.workloads.base import Family, Workload, dig
 
 _log = logging.getLogger(__name__)
+
+
+_MOST_DESCRIBED = 20_000
+"""Targets that are remembered before all are forgotten: more than anybody has at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """What objects say of a target.
+
+    Attributes:
+        objects: The workload, what it owns, and its pods.
+        state: What they say. Without what changes while they do not: room, autoscalers.
+    """
+
+    objects: tuple[Object, ...]
+    state: TargetState
+
+    def rests_on(self, objects: tuple[Object, ...]) -> bool:
+        """Whether these are the very same. A cache puts another object where one has changed."""
+        return len(objects) == len(self.objects) and all(map(operator.is_, objects, self.objects))
 
 
 class Observer:
@@ -55,25 +77,51 @@ class Observer:
         self._get = get
         self._manager = manager
         self._workloads = workloads
+        self._described: dict[TargetRef, _Described] = {}
 
     def describe(
         self, ref: TargetRef, workload: Workload, channel: Channel, family: Family
     ) -> TargetState:
         """Put together what is known of a workload.
 
+        What its objects say is put together again only when one of them has changed: that is most
+        of the work, and at rest every tick would do it anew for every target.
+
         Raises:
             FleetError: The API server did not answer about nodes.
         """
         root = family.root
-        unfit = problems.owned(ref, root, kinds=self._workloads) or workload.problem(root)
         name = container_of(ref, workload, root)
         if name is None:
-            return TargetState(ref=ref, problem=unfit or problems.no_container(ref, workload, root))
-        view, replicas = self.read(workload, channel, family, container=name)
+            problem = self._unfit(ref, workload, root) or problems.no_container(ref, workload, root)
+            return TargetState(ref=ref, problem=problem)
+        objects = (root, *family.between(), *family.pods)
+        known = self._described.get(ref)
+        if known is None or not known.rests_on(objects):
+            known = self._of_objects(ref, workload, channel, family, container=name)
+        return replace(
+            known.state,
+            can_add_replica=workload.can_add_replica(family, self._has_room),
+            deadlock=self._deadlock(workload, family),
+            scaling=self._autoscalers.scaling(ref.namespace, ref.name, kind=ref.kind),
+        )
+
+    def _of_objects(
+        self,
+        ref: TargetRef,
+        workload: Workload,
+        channel: Channel,
+        family: Family,
+        *,
+        container: str,
+    ) -> "_Described":
+        """What the objects of a family say, and nothing that changes without them."""
+        root = family.root
+        view, replicas = self.read(workload, channel, family, container=container)
         halted = self.held(workload, root) is not None
-        return TargetState(
+        state = TargetState(
             ref=ref,
-            problem=unfit
+            problem=self._unfit(ref, workload, root)
             or channel.problem(view)
             or (None if halted else problems.held_by_user(ref, workload, root)),
             declared=channel.declared(view),
@@ -83,16 +131,22 @@ class Observer:
             rolling=workload.rolling(family),
             halted=halted,
             unheld=workload.unheld(root),
-            can_add_replica=workload.can_add_replica(family, self._has_room),
-            deadlock=self._deadlock(workload, family),
             engine=_engine_run(channel, view),
             labels=root["metadata"].get("labels") or {},
             progress_deadline_s=workload.progress_deadline_s(root),
             channel=f"{channel.name}: {channel.why}",
             kv_transfer=_hands_kv_over(view),
             keeper=keeper({"kind": ref.kind, **root}, field_manager=self._manager),
-            scaling=self._autoscalers.scaling(ref.namespace, ref.name, kind=ref.kind),
         )
+        described = _Described((root, *family.between(), *family.pods), state)
+        if view.version and not channel.question(view):
+            if len(self._described) >= _MOST_DESCRIBED:
+                self._described.clear()
+            self._described[ref] = described
+        return described  # else an engine is still to be asked: there may be more to say next time
+
+    def _unfit(self, ref: TargetRef, workload: Workload, root: Object) -> Problem | None:
+        return problems.owned(ref, root, kinds=self._workloads) or workload.problem(root)
 
     def read(
         self, workload: Workload, channel: Channel, family: Family, *, container: str

@@ -1,11 +1,10 @@
 """GPU signals where both a Prometheus and exporters are given."""
 
-import time
 from collections.abc import Mapping, Sequence
 
 from specpilot.domain.ports import Ask
 from specpilot.domain.targets import Replica
-from specpilot.telemetry.background import Looking
+from specpilot.telemetry.background import look_at_all
 from specpilot.telemetry.choice import ask_source, prefer
 from specpilot.telemetry.gpu.direct import SOURCE as EXPORTERS
 from specpilot.telemetry.gpu.prometheus import SOURCE as PROMETHEUS
@@ -38,12 +37,7 @@ class DeviceChoice:
 
     def look(self, *, timeout_s: float) -> bool:
         """Have both look now; see `Background.look`."""
-        until, in_time = time.monotonic() + timeout_s, True
-        sources: tuple[object, ...] = (self._prometheus, self._exporters)
-        for source in sources:
-            if isinstance(source, Looking):
-                in_time &= source.look(timeout_s=max(0.0, until - time.monotonic()))
-        return in_time
+        return look_at_all((self._prometheus, self._exporters), timeout_s=timeout_s)
 
     def windows(self, asks: Sequence[Ask], *, deadline_s: float) -> Mapping[str, Arm]:
         """Ask both and take what Prometheus knows."""
