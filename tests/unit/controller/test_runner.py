@@ -88,3 +88,19 @@ def test_jobs_that_would_wait_for_the_clock_are_run_at_once() -> None:
             runs = jobs.runs
             runner.run_now()
             wait_for(lambda: jobs.runs > runs, describe="another run")  # noqa: B023
+
+
+def test_what_a_tick_opened_is_taken_up_at_once() -> None:
+    """Not at the next beat, which is an hour away here."""
+    ticking, reconciling = Jobs(), Jobs()
+    ticking.failing = reconciling.failing = False
+    with Runner(
+        evaluator=ticking,  # type: ignore[arg-type]
+        reconciler=reconciling,  # type: ignore[arg-type]
+        deliver=lambda: None,
+        look=lambda: wait_for(lambda: reconciling.runs == 1, describe="the run at the start"),
+        interval_s=3600,
+        pace_s=3600,
+    ):
+        wait_for(lambda: reconciling.runs == 2, describe="the run after the tick")
+    assert ticking.runs == 1

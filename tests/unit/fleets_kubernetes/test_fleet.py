@@ -1,7 +1,7 @@
 """What a Deployment is reported as, from what the caches hold."""
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from specpilot.fleets.kubernetes.wiring import CONFIG_ANNOTATION, annotations
 from specpilot.fleets.kubernetes.workloads import WORKLOADS
 from specpilot.fleets.kubernetes.workloads.base import Family, Workload
 from tests.unit.fleets_kubernetes.fakes import (
+    THEN,
     Object,
     Reply,
     Seen,
@@ -282,3 +283,77 @@ def test_selector() -> None:
         }
     )
     assert WORKLOADS["Deployment"].selector(found) == "app=chat,tier in (a,b),zone notin (c),x,!y"
+
+
+class Changing:
+    """One family, as a cache keeps it: another object where one has changed."""
+
+    def __init__(self, found: Family) -> None:
+        self.found = found
+
+    def family(self, workload: Workload, namespace: str, name: str) -> Family | None:
+        del workload, namespace, name
+        return self.found
+
+    def pods_everywhere(self) -> None:
+        return None
+
+
+def test_what_did_not_change_is_not_put_together_again() -> None:
+    held = Changing(family(deployment(), None, *pods()))
+    scaled: list[Object] = []
+
+    def answer(_: Seen, reply: Reply) -> None:
+        reply.json({"metadata": {}, "items": scaled})
+
+    now = [0.0]
+    with serve(answer) as server:
+        fleet = KubernetesFleet(server.api(), source=held, clock=lambda: now[0])
+        first = fleet.observe(REF)
+        assert fleet.observe(REF).replicas is first.replicas
+        scaled.append(
+            {
+                "metadata": {"name": "chat", "namespace": "serving"},
+                "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "chat"}},
+                "status": {"currentReplicas": 3, "desiredReplicas": 4},
+            }
+        )
+        now[0] += 60
+        again = fleet.observe(REF)
+        assert again.replicas is first.replicas
+        assert "scaling from 3 to 4" in again.scaling, "what its objects do not say is asked anew"
+        one, *others = held.found.pods
+        gone = {**one, "metadata": {**one["metadata"], "deletionTimestamp": THEN}}
+        held.found = replace(held.found, pods=(gone, *others))
+        assert [r.terminating for r in fleet.observe(REF).replicas] == [True, False, False]
+        held.found = replace(held.found, pods=(*others,))
+        assert len(fleet.observe(REF).replicas) == 2
+        root = {
+            **held.found.root,
+            "metadata": {**held.found.root["metadata"], "labels": {"a": "b"}},
+        }
+        held.found = replace(held.found, root=root)
+        assert fleet.observe(REF).labels == {"a": "b"}
+
+
+def test_an_engine_that_has_not_answered_yet_is_asked_again() -> None:
+    own = engine(image="acme/chat:7")
+    held = Changing(family(deployment(own), None, *pods(container=own)))
+    versions = iter([FleetError("not yet"), "0.31.0"])
+
+    def ask(_: str) -> str:
+        version = next(versions)
+        if isinstance(version, FleetError):
+            raise version
+        return version
+
+    def answer(_: Seen, reply: Reply) -> None:
+        reply.json({"metadata": {}, "items": []})
+
+    now = [0.0]
+    with serve(answer) as server:
+        fleet = KubernetesFleet(server.api(), source=held, version=ask, clock=lambda: now[0])
+        assert fleet.observe(REF).engine_version == ""
+        now[0] += 3600
+        assert fleet.observe(REF).engine_version == "0.31.0"
+        assert fleet.observe(REF).engine_version == "0.31.0", "and is believed"

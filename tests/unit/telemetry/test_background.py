@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from specpilot.telemetry.background import Background, Looking
+from specpilot.telemetry.background import Background, Looking, look_at_all
 from tests.cluster.waiting import wait_for
 
 LONG_S = 3600.0
@@ -77,3 +77,34 @@ def test_before_it_is_started_nothing_is_promised() -> None:
 
 def test_it_is_what_a_tick_looks_for(rounds: Rounds) -> None:
     assert isinstance(rounds, Looking)
+
+
+class Meeting(Rounds):
+    """Its rounds end when another one's are under way too."""
+
+    def __init__(self, meeting: threading.Barrier) -> None:
+        super().__init__()
+        self.meeting = meeting
+
+    def sample(self) -> None:
+        super().sample()
+        self.meeting.wait(30)
+
+
+def test_several_sources_look_at_the_same_time() -> None:
+    meeting = threading.Barrier(2)
+    with Meeting(meeting) as first, Meeting(meeting) as second:
+        assert look_at_all((first, None, second), timeout_s=30)
+        first.age(seconds=LONG_S / 2)
+        second.age(seconds=LONG_S / 2)
+        assert look_at_all((first, "a source that looks by itself", second), timeout_s=30)
+        assert (first.count, second.count) == (2, 2), "and each looks once"
+
+
+def test_all_are_waited_for_and_one_that_is_late_is_told_of(rounds: Rounds) -> None:
+    rounds.age(seconds=LONG_S / 2)
+    rounds.may_end.clear()
+    with Rounds() as quick:
+        assert not look_at_all((rounds, quick), timeout_s=0.01)
+        rounds.may_end.set()
+        assert look_at_all((rounds, quick), timeout_s=30)

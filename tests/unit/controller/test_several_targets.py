@@ -1,0 +1,209 @@
+"""Several targets at once: told at the same time, decided on one after the other."""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specpilot.controller.acts import Acts
+from specpilot.controller.registry import PolicyStatus
+from specpilot.domain.changes import FlagChange, Intent, Phase
+from specpilot.domain.policy import Mode, PolicyRef
+from specpilot.domain.ports import FleetError
+from specpilot.domain.settings import Declared
+from specpilot.domain.situation import Answer, Decision
+from specpilot.domain.targets import TargetRef, TargetState
+from tests.cluster.waiting import wait_for
+from tests.unit.controller.world import NGRAM_CONFIG, FakeFleet, FakeRegistry, Kill, World
+
+LONG_S = 30.0
+NAMES = ("chat", "code", "search")
+
+
+class Fleets:
+    """A fleet of its own for each target."""
+
+    def __init__(self, world: World) -> None:
+        start = Declared(setting="ngram", config=NGRAM_CONFIG, change_id="")
+        self.of = {name: FakeFleet(world.clock, size=3, declared=start) for name in NAMES}
+        self.intent: Intent | None = None
+        self.before: Callable[[Intent], object] = lambda _: None
+        """What happens before a target is told something."""
+
+    def observe(self, ref: TargetRef) -> TargetState:
+        return self.of[ref.name].observe(ref)
+
+    def carry_out(self, intent: Intent) -> bool:
+        self.before(intent)
+        return self.of[intent.target.name].carry_out(intent)
+
+    def move(self) -> None:
+        for fleet in self.of.values():
+            fleet.move()
+
+    @property
+    def told(self) -> set[str]:
+        return {name for name, fleet in self.of.items() if fleet.intent is not None}
+
+
+class Told(FakeRegistry):
+    """Notes in which order things are shown."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.order: list[str] = []
+
+    def publish(self, status: PolicyStatus) -> None:
+        super().publish(status)
+        self.order.append("status")
+
+    def publish_change(self, change: FlagChange, *, waiting_for: str) -> None:
+        super().publish_change(change, waiting_for=waiting_for)
+        self.order.append("change")
+
+
+class Three(World):
+    """Three targets, each with a policy, and all of them busy."""
+
+    def __init__(self, directory: Path, **fields: object) -> None:
+        super().__init__(directory, **fields)
+        assert self.policy is not None
+        self.registry = self.told = Told(self)
+        self.registry.extra = [
+            replace(
+                self.policy,
+                ref=PolicyRef(namespace="local", name=name, uid=f"u-{name}"),
+                target=replace(self.policy.target, name=name),
+            )
+            for name in NAMES[1:]
+        ]
+        self.fleets = Fleets(self)
+        self.fleet = self.fleets  # type: ignore[assignment]  # what the loop uses of it
+        self.telemetry.batch = 40
+        self.boot()
+
+    def in_flight(self) -> list[str]:
+        return sorted(c.target.name for c in self.changes() if c.phase.touches_replicas)
+
+
+def test_the_fleet_is_told_of_all_targets_at_the_same_time(tmp_path: Path) -> None:
+    world = Three(tmp_path)
+    meeting = threading.Barrier(len(NAMES))
+    world.fleets.before = lambda _: meeting.wait(LONG_S)
+    world.evaluator.tick()
+    assert world.reconciler.run() == len(NAMES)
+    assert world.fleets.told == set(NAMES)
+    assert not meeting.broken
+
+
+def test_changes_are_opened_before_any_status_is_shown(tmp_path: Path) -> None:
+    world = Three(tmp_path)
+    world.evaluator.tick()
+    assert world.told.order == ["change"] * 3 + ["status"] * 3
+
+
+@pytest.mark.parametrize("mode", [Mode.AUTO, Mode.APPROVE])
+def test_no_more_are_begun_at_a_time_than_are_allowed(tmp_path: Path, mode: Mode) -> None:
+    """However many ask in one tick, or are approved at one moment."""
+    world = Three(tmp_path, mode=mode)
+    world.most_concurrent = 1
+    world.boot()
+    most = 0
+    for _ in range(100):
+        for change in world.changes():
+            if change.phase is Phase.PENDING:
+                by = Decision(answer=Answer.APPROVE, by="ann")
+                world.registry.decisions.setdefault(change.id, by)
+        world.run(5)
+        most = max(most, len(world.in_flight()))
+        if len([c for c in world.changes() if c.phase is Phase.SUCCEEDED]) == len(NAMES):
+            break
+    else:
+        pytest.fail("each of them gets its turn")
+    assert most == 1
+
+
+def test_one_target_that_cannot_be_told_keeps_no_other_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = Three(tmp_path)
+    faults = {"chat": FleetError("does not answer"), "code": ZeroDivisionError("a fault of ours")}
+
+    def fail(intent: Intent) -> None:
+        if intent.target.name in faults:
+            raise faults[intent.target.name]
+
+    world.fleets.before = fail
+    world.evaluator.tick()
+    with caplog.at_level(logging.WARNING, logger="specpilot"):
+        assert world.reconciler.run() == len(NAMES)
+    assert world.fleets.told == {"search"}
+    assert "does not answer; trying again" in caplog.text
+    assert "could not be carried out" in caplog.text
+    faults.clear()
+    world.reconciler.run()
+    assert world.fleets.told == set(NAMES), "the next run tells them"
+
+
+def test_the_process_dies_while_it_tells_them(tmp_path: Path) -> None:
+    world = Three(tmp_path)
+
+    def die(intent: Intent) -> None:
+        if intent.target.name == "code":
+            raise Kill
+
+    world.fleets.before = die
+    world.evaluator.tick()
+    with pytest.raises(Kill):
+        world.reconciler.run()
+    world.fleets.before = lambda _: None
+    world.boot()
+    world.run(400, until=lambda: all(c.phase.ended for c in world.changes()))
+    assert [c.phase for c in world.changes()] == [Phase.SUCCEEDED] * 3
+    with world.store.read() as unit:
+        assert unit.audit.verify().ok
+
+
+def test_a_tick_may_come_while_targets_are_being_told(tmp_path: Path) -> None:
+    """It takes its turn between two changes, and proposes nothing for those that are in flight."""
+    world = Three(tmp_path)
+    world.evaluator.tick()
+    may_go_on = threading.Event()
+    world.fleets.before = lambda _: may_go_on.wait(LONG_S)
+    ticks = 0
+
+    def between() -> None:
+        nonlocal ticks
+        ticks += 1
+        world.evaluator.tick()
+        if ticks == len(NAMES):
+            assert world.fleets.told == set(), "they are still under way"
+            may_go_on.set()
+
+    world.reconciler.run(between=between)
+    assert ticks == len(NAMES)
+    assert world.fleets.told == set(NAMES)
+    assert len(world.changes()) == len(NAMES)
+
+
+def test_acts_wait_for_room_before_the_next_look() -> None:
+    may_end = threading.Event()
+    looked = threading.Event()
+    with Acts(at_once=2) as acts:
+        for _ in range(2):
+            acts.make_room()
+            acts.begin(lambda: may_end.wait(LONG_S) and None)
+
+        def look() -> None:
+            acts.make_room()
+            looked.set()
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        assert not looked.wait(0.05), "both are under way"
+        may_end.set()
+        wait_for(looked.is_set, deadline=LONG_S, describe="there is room again")
+        looking.join(LONG_S)
