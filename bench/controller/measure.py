@@ -18,7 +18,8 @@ JsonObject = dict[str, Any]
 FLIPPING = 0.05
 """Share of the targets whose load rises."""
 _SETTLING_TICKS = 4
-_WRITTEN = frozenset({"deployments", "speculationpolicies/status", "flagchanges"})
+_WORKLOADS = frozenset({"deployments"})
+_WRITTEN = _WORKLOADS | {"speculationpolicies/status", "flagchanges"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,16 +147,17 @@ def _flips(rig: Rig, operator: Operator, *, targets: int, plan: Plan) -> JsonObj
         "flipping": flipping,
         "flips": {phase: phases.count(phase) for phase in sorted(set(phases))},
         "chosen": len(chosen),
-        "reaction": _reaction(requests, moments),
+        "reaction": _reaction(requests, moments, of=_WRITTEN),
+        "canary": _reaction(requests, moments, of=_WORKLOADS),
     }
 
 
-def _reaction(requests: list[Sent], moments: dict[int, float]) -> JsonObject:
-    """Seconds from a risen load to the first write that is about its target."""
+def _reaction(requests: list[Sent], moments: dict[int, float], *, of: frozenset[str]) -> JsonObject:
+    """Seconds from a risen load to the first write of such an object that is about its target."""
     first: dict[int, float] = {}
     by_workload = {fleet.workload(i): i for i in moments}
     for request in requests:
-        if request.verb not in audit.WRITES or request.resource not in _WRITTEN:
+        if request.verb not in audit.WRITES or request.resource not in of:
             continue
         # A flag change is named after its policy, with a moment and chance added.
         name = request.name if request.resource != "flagchanges" else request.name[:10]

@@ -54,21 +54,22 @@ def show(found: JsonObject, console: Console) -> None:
     console.print(table)
     for size in found["sizes"]:
         flips = ", ".join(f"{count} {phase}" for phase, count in size["flips"].items())
-        reaction = size["reaction"]
-        seconds = (
-            f"first write {reaction['median_s']:.1f} s (median; 90 % {reaction['p90_s']:.1f}, most "
-            f"{reaction['max_s']:.1f}) after the metric changed"
-            if reaction["seen"]
-            else "no write"
-        )
         console.print(
             f"{size['targets']} policies: steered {size['started_s']:.0f} s after the start; "
-            f"{size['chosen']} loads rose: {flips or 'no change'}; {seconds}"
+            f"{size['chosen']} loads rose: {flips or 'no change'}; after the metric changed, the "
+            f"first write {_delay(size['reaction'])}; the workload's own {_delay(size['canary'])}"
         )
     console.print(f"\n{PEERS}\n", markup=False, highlight=False)
     for name, value, most in targets(found):
         verdict = "[green]met[/]" if value <= most else "[red]missed[/]"
         console.print(f"{verdict}: {name}: {value:.3g} (at most {most:.3g})")
+
+
+def _delay(found: JsonObject) -> str:
+    if not found["seen"]:
+        return "never came"
+    median, most = found["median_s"], found["max_s"]
+    return f"{median:.1f} s (median; 90 % {found['p90_s']:.1f}, most {most:.1f})"
 
 
 def targets(found: JsonObject) -> Iterator[tuple[str, float, float]]:

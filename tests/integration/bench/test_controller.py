@@ -56,6 +56,8 @@ def test_a_risen_load_is_seen_and_its_target_is_flipped(found: dict[str, Any]) -
     reaction = size["reaction"]
     assert reaction["seen"] == 1
     assert reaction["max_s"] < 45
+    assert size["canary"]["seen"] == 1
+    assert size["canary"]["max_s"] >= reaction["max_s"], "the change is shown, then carried out"
 
 
 def test_the_report_prints_every_target_with_the_peers_beside_it(found: dict[str, Any]) -> None:
