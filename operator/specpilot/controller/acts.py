@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Self
 
-AT_ONCE = 4
+AT_ONCE = 8
 
 
 class Acts:
