@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 SEED ?= 1
 JSON ?=
 PYTEST_ARGS ?=
+# The tests start this code in hundreds of processes; where this is set, each would compile all of it.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help install demo demo-vllm demo-cluster test test-unit test-engine check format docs cluster-tools bench-signals bench-controller clean
 
@@ -43,7 +45,7 @@ docs: install ## Regenerate docs/reference from the code
 	@$(BIN)/python scripts/reference.py
 
 test: check cluster-tools ## Everything: unit, integration and cluster tests
-	@$(BIN)/pytest -m "not engine" -n 3 --dist loadfile $(PYTEST_ARGS)
+	@$(BIN)/pytest -m "not engine" -n 4 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-unit: install ## The quick ones
 	@$(BIN)/pytest tests/unit $(PYTEST_ARGS)

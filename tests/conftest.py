@@ -3,11 +3,20 @@
 import hypothesis
 import pytest
 
+from tests.order import ordered
+
 pytest_plugins = ["tests.cluster.fixtures"]
 
 # A test is never about how fast this machine is just now.
 hypothesis.settings.register_profile("specpilot", parent=hypothesis.settings.default, deadline=None)
 hypothesis.settings.load_profile("specpilot")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let a parallel run begin with what takes longest; one by one, the quick ones come as named."""
+    if hasattr(config, "workerinput"):
+        root = config.rootpath
+        items[:] = ordered((item.path.relative_to(root), item) for item in items)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

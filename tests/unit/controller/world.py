@@ -26,6 +26,7 @@ from specpilot.domain.situation import Decision
 from specpilot.domain.targets import Replica, TargetRef, TargetState
 from specpilot.store import RuleOwner, Store, UnitOfWork
 from tests.unit.domain.builders import REF, T0, policy
+from tests.unit.store.template import open_copy
 
 RULES = RuleSet(
     name="hit-rate",
@@ -67,7 +68,7 @@ class World:
 
     def __init__(self, directory: Path, *, size: int = 3, **fields: object) -> None:
         self.clock = WorldClock()
-        self.store = Store.open(f"sqlite:///{directory}/world.sqlite")
+        self.store = open_copy(directory / "world.sqlite")
         self.mortality = Mortality()
         self.policy: Policy | None = policy(
             window=timedelta(seconds=60),
