@@ -13,7 +13,7 @@ hypothesis.settings.load_profile("specpilot")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let a parallel run begin with what takes longest; one by one, the quick ones come as named."""
+    """Let a parallel run begin with what takes longest; one by one, files come as named."""
     if hasattr(config, "workerinput"):
         root = config.rootpath
         items[:] = ordered((item.path.relative_to(root), item) for item in items)

@@ -1,16 +1,21 @@
-"""Flag changes in the database: at most one in flight per target, no write lost."""
+"""Flag changes in the database: at most one in flight per target, no write lost.
 
+The queries are built once: a tick asks several for each policy, and building one takes SQLAlchemy
+longer than SQLite takes to answer it.
+"""
+
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, delete, insert, select, true, update
+from sqlalchemy import Connection, Integer, Select, bindparam, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from specpilot.domain.changes import FlagChange, Phase
 from specpilot.domain.targets import TargetRef
 from specpilot.store.codec import change_from_plain, change_to_plain
 from specpilot.store.errors import ConcurrentUpdateError, DuplicateChangeError, TargetBusyError
-from specpilot.store.models import FlagChangeRow
+from specpilot.store.models import FlagChangeRow, Plain
 
 
 def _row(change: FlagChange) -> dict[str, object]:
@@ -32,13 +37,36 @@ def _row(change: FlagChange) -> dict[str, object]:
     }
 
 
-def _of(target: TargetRef) -> ColumnElement[bool]:
-    kind, namespace, name = target.key
-    return (
-        (FlagChangeRow.target_kind == kind)
-        & (FlagChangeRow.target_namespace == namespace)
-        & (FlagChangeRow.target_name == name)
-    )
+_POLICY = FlagChangeRow.policy_uid == bindparam("policy_uid")
+_TARGET = (
+    (FlagChangeRow.target_kind == bindparam("kind"))
+    & (FlagChangeRow.target_namespace == bindparam("namespace"))
+    & (FlagChangeRow.target_name == bindparam("name"))
+)
+_SETTLED = FlagChangeRow.phase.in_(
+    [str(phase) for phase in (Phase.SUCCEEDED, Phase.ROLLED_BACK, Phase.REJECTED)]
+)
+_LIMIT = bindparam("limit", type_=Integer)
+
+_ALL = select(FlagChangeRow.body)
+_NEWEST_FIRST = _ALL.order_by(FlagChangeRow.created_at.desc(), FlagChangeRow.id)
+_GET = _ALL.where(FlagChangeRow.id == bindparam("id"))
+_OPEN = _ALL.where(~FlagChangeRow.ended).order_by(FlagChangeRow.created_at, FlagChangeRow.id)
+_IN_FLIGHT = _NEWEST_FIRST.where(_TARGET, ~FlagChangeRow.ended).limit(1)
+_ENDED_SINCE = _NEWEST_FIRST.where(_TARGET, FlagChangeRow.ended_at >= bindparam("since"))
+_OUTCOMES = _NEWEST_FIRST.where(_TARGET, _SETTLED).limit(_LIMIT)
+_RECENT = {
+    (False, False): _NEWEST_FIRST.limit(_LIMIT),
+    (True, False): _NEWEST_FIRST.where(_POLICY).limit(_LIMIT),
+    (False, True): _NEWEST_FIRST.where(_TARGET).limit(_LIMIT),
+    (True, True): _NEWEST_FIRST.where(_POLICY, _TARGET).limit(_LIMIT),
+}
+"""By whether a policy and a target are given."""
+
+
+def _key(target: TargetRef) -> dict[str, object]:
+    """Parameters of `_TARGET`."""
+    return dict(zip(("kind", "namespace", "name"), target.key, strict=True))
 
 
 class Changes:
@@ -69,7 +97,7 @@ class Changes:
 
     def get(self, change_id: str) -> FlagChange | None:
         """Return a flag change."""
-        found = self._where(FlagChangeRow.id == change_id, limit=1)
+        found = self._read(_GET, {"id": change_id})
         return found[0] if found else None
 
     def put(self, change: FlagChange) -> FlagChange:
@@ -95,35 +123,33 @@ class Changes:
 
     def in_flight(self, target: TargetRef) -> FlagChange | None:
         """Return the target's flag change that has not ended."""
-        found = self._where(_of(target) & ~FlagChangeRow.ended, limit=1)
+        found = self._read(_IN_FLIGHT, _key(target))
         return found[0] if found else None
 
     def open(self) -> list[FlagChange]:
         """Return all flag changes that have not ended, oldest first."""
-        return self._where(~FlagChangeRow.ended, oldest_first=True)
+        return self._read(_OPEN, {})
 
     def recent(
         self, *, policy_uid: str | None = None, target: TargetRef | None = None, limit: int = 50
     ) -> list[FlagChange]:
         """Return flag changes of a policy, a target or all, newest first."""
-        where: ColumnElement[bool] = true()
+        query = _RECENT[policy_uid is not None, target is not None]
+        given = {} if target is None else _key(target)
         if policy_uid is not None:
-            where &= FlagChangeRow.policy_uid == policy_uid
-        if target is not None:
-            where &= _of(target)
-        return self._where(where, limit=limit)
+            given["policy_uid"] = policy_uid
+        return self._read(query, {**given, "limit": limit})
 
     def ended_since(self, target: TargetRef, *, since: datetime) -> list[FlagChange]:
         """Return the target's flag changes that ended at or after `since`, newest first.
 
         Advice, rejections and expiries are among them: the caller knows which phases it counts.
         """
-        return self._where(_of(target) & (FlagChangeRow.ended_at >= since))
+        return self._read(_ENDED_SINCE, {**_key(target), "since": since})
 
     def outcomes(self, target: TargetRef, *, limit: int) -> list[FlagChange]:
         """Return the target's newest changes that succeeded, were undone or rejected."""
-        settled = [str(p) for p in (Phase.SUCCEEDED, Phase.ROLLED_BACK, Phase.REJECTED)]
-        return self._where(_of(target) & FlagChangeRow.phase.in_(settled), limit=limit)
+        return self._read(_OUTCOMES, {**_key(target), "limit": limit})
 
     def prune(self, *, ended_before: datetime) -> int:
         """Delete flag changes that ended before an instant. Their audit records stay."""
@@ -132,9 +158,5 @@ class Changes:
         )
         return done.rowcount
 
-    def _where(
-        self, where: ColumnElement[bool], *, limit: int | None = None, oldest_first: bool = False
-    ) -> list[FlagChange]:
-        order = FlagChangeRow.created_at.asc() if oldest_first else FlagChangeRow.created_at.desc()
-        query = select(FlagChangeRow.body).where(where).order_by(order, FlagChangeRow.id)
-        return [change_from_plain(body) for body in self._connection.scalars(query.limit(limit))]
+    def _read(self, query: Select[Plain], given: Mapping[str, object]) -> list[FlagChange]:
+        return [change_from_plain(body) for body in self._connection.scalars(query, given)]

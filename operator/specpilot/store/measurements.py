@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, bindparam, delete, func, select
 
 from specpilot.domain.economics import Measurement
 from specpilot.store.database import insert
@@ -17,6 +17,18 @@ when they lose, and enough loads to read between."""
 
 _CHUNK = 500
 """Targets of one query; every supported database takes more."""
+
+_OF_TARGETS = MeasurementRow.target.in_(bindparam("targets", expanding=True))
+_STAMPS = (
+    select(MeasurementRow.target, func.count(), func.max(MeasurementRow.at))
+    .where(_OF_TARGETS)
+    .group_by(MeasurementRow.target)
+)
+_BODIES = (
+    select(MeasurementRow.body)
+    .where(_OF_TARGETS)
+    .order_by(MeasurementRow.at, MeasurementRow.change_id)
+)
 
 
 def measurement_to_plain(measurement: Measurement) -> Plain:
@@ -86,15 +98,10 @@ class Measurements:
 
         Much cheaper than reading them, for who keeps what was read.
         """
-        row = MeasurementRow
         found: dict[str, tuple[int, datetime]] = {}
         rest = iter(list(targets))
         while chunk := list(islice(rest, _CHUNK)):
-            rows = self._connection.execute(
-                select(row.target, func.count(), func.max(row.at))
-                .where(row.target.in_(chunk))
-                .group_by(row.target)
-            )
+            rows = self._connection.execute(_STAMPS, {"targets": chunk})
             found.update((target, (count, newest)) for target, count, newest in rows)
         return found
 
@@ -103,12 +110,7 @@ class Measurements:
         found: dict[str, list[Measurement]] = {}
         rest = iter(list(targets))
         while chunk := list(islice(rest, _CHUNK)):
-            rows = self._connection.scalars(
-                select(MeasurementRow.body)
-                .where(MeasurementRow.target.in_(chunk))
-                .order_by(MeasurementRow.at, MeasurementRow.change_id)
-            )
-            for body in rows:
+            for body in self._connection.scalars(_BODIES, {"targets": chunk}):
                 measurement = measurement_from_plain(body)
                 found.setdefault(measurement.target, []).append(measurement)
         return found

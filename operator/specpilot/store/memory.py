@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, bindparam, delete, select
 
 from specpilot.domain.memory import PolicyMemory
 from specpilot.store.codec import memory_from_plain, memory_to_plain
@@ -12,6 +12,10 @@ from specpilot.store.models import PolicyMemoryRow
 
 _CHUNK = 1000
 """Bound parameters of one query; every supported database takes more."""
+
+_GET = select(PolicyMemoryRow.policy_uid, PolicyMemoryRow.body).where(
+    PolicyMemoryRow.policy_uid.in_(bindparam("uids", expanding=True))
+)
 
 
 class Memories:
@@ -29,11 +33,7 @@ class Memories:
         found = dict.fromkeys(policy_uids, PolicyMemory())
         rest = iter(list(found))
         while chunk := list(islice(rest, _CHUNK)):
-            rows = self._connection.execute(
-                select(PolicyMemoryRow.policy_uid, PolicyMemoryRow.body).where(
-                    PolicyMemoryRow.policy_uid.in_(chunk)
-                )
-            )
+            rows = self._connection.execute(_GET, {"uids": chunk})
             found.update((uid, memory_from_plain(body)) for uid, body in rows)
         return found
 

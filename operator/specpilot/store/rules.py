@@ -58,6 +58,10 @@ class Head:
     latest: int
 
 
+_HEADS = select(RuleSetRow.namespace, RuleSetRow.name, RuleSetRow.owner, RuleSetRow.latest)
+"""Built once: it is asked every tick."""
+
+
 class Rules:
     """Rule sets within one transaction."""
 
@@ -155,12 +159,9 @@ class Rules:
         Versions never change, so that who keeps those it has read needs no more to know what is
         new.
         """
-        rows = self._connection.execute(
-            select(RuleSetRow.namespace, RuleSetRow.name, RuleSetRow.owner, RuleSetRow.latest)
-        )
         return {
             (namespace, name): Head(owner=RuleOwner(owner), latest=latest)
-            for namespace, name, owner, latest in rows
+            for namespace, name, owner, latest in self._connection.execute(_HEADS)
         }
 
     def latest(self, *, namespace: str, name: str) -> RuleSetVersion | None:

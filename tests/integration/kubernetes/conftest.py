@@ -30,6 +30,11 @@ NGRAM = Declared(
 OFF_AGAIN = Declared(setting="off", config="", change_id="chat-2")
 NEVER_OURS = Declared()
 
+EVERY_S = 0.3
+"""Seconds between two looks. A look is up to eight requests: looking without a pause takes more of
+the machine than what is waited for, and the controller itself looks once a second.
+"""
+
 
 class WallClock:
     def now(self) -> datetime:
@@ -95,14 +100,14 @@ class Target:
             state = self.observe()
             return state if until(state) else None
 
-        return wait_for(step, deadline=deadline, describe=self.describe)
+        return wait_for(step, deadline=deadline, describe=self.describe, every=EVERY_S)
 
     def until(self, done: Callable[[TargetState], bool], *, deadline: float = 30.0) -> TargetState:
         def look() -> TargetState | None:
             state = self.observe()
             return state if done(state) else None
 
-        return wait_for(look, deadline=deadline, describe=self.describe)
+        return wait_for(look, deadline=deadline, describe=self.describe, every=EVERY_S)
 
     def object(self) -> Manifest:
         return self.cluster.api.get(
