@@ -71,7 +71,7 @@ class Player(ABC):
         self._thread.join(10)
 
     def _run(self) -> None:
-        while not self._ended.wait(0.1):
+        while not self._ended.wait(0.2):
             with contextlib.suppress(ApiError):  # somebody wrote in between: look again
                 for root in self.api.list(self.api_version, self.kind, namespace=self.namespace):
                     self.act({"apiVersion": self.api_version, "kind": self.kind, **root})
@@ -104,14 +104,16 @@ class Player(ABC):
             self.api.replace({**found, "spec": spec}, namespace=self.namespace)
 
     def differs(self, found: JsonObject, wanted: JsonObject) -> bool:
-        """By what the API server does not add by itself."""
-        keys = ("command", "args", "env")
+        """By what the API server neither adds by itself nor drops."""
 
         def gist(one: JsonObject) -> Any:
             template = one["spec"]["template"]
             return [
                 (template["metadata"].get("annotations") or {}),
-                [[c.get(key) for key in keys] for c in template["spec"]["containers"]],
+                [
+                    [*(c.get(key) or [] for key in ("command", "args")), _written(c.get("env"))]
+                    for c in template["spec"]["containers"]
+                ],
             ]
 
         return bool(gist(found) != gist(wanted))
@@ -129,3 +131,14 @@ class Player(ABC):
                 patch={"status": wanted},
                 subresource="status",
             )
+
+
+def _written(variables: list[JsonObject] | None) -> list[JsonObject]:
+    """Variables without what the API server adds (a reference's version) or drops (what is "")."""
+    found = []
+    for variable in variables or []:
+        name, value, source = (variable.get(key) for key in ("name", "value", "valueFrom"))
+        if reference := (source or {}).get("fieldRef"):
+            source = {"fieldRef": {"fieldPath": reference["fieldPath"]}}
+        found.append({"name": name, "value": value or "", "valueFrom": source})
+    return found
