@@ -98,6 +98,8 @@ def interval(values: Sequence[float], *, level: float) -> Interval:
     mean = statistics.fmean(values)
     if len(values) < MIN_SLICES or level <= 0:
         return Interval(mean=mean)
-    spread = statistics.stdev(values) / math.sqrt(len(values))
-    half = upper_quantile(level, len(values) - 1) * _WIDER * spread
+    degrees = len(values) - 1
+    # statistics.stdev adds fractions, to be right for any numbers, and takes twenty times as long.
+    spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / degrees / len(values))
+    half = upper_quantile(level, degrees) * _WIDER * spread
     return Interval(mean=mean, low=mean - half, high=mean + half)
