@@ -44,6 +44,7 @@ format: install ## Format and sort imports
 docs: install ## Regenerate docs/reference from the code
 	@$(BIN)/python scripts/reference.py
 
+# Four workers keep two cores busy: a test with a cluster waits for half of its time.
 test: check cluster-tools ## Everything: unit, integration and cluster tests
 	@$(BIN)/pytest -m "not engine" -n 4 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
