@@ -102,7 +102,7 @@ spec:
   rules: {ruleSet: hit-rate}
   telemetry: {source: prometheus, window: 6s}
   rollout:
-    canary: {analysis: 10s, minDrafts: 10, minRequests: 2, readyWithin: 90s, giveUp: 180s}
+    canary: {analysis: 12s, minDrafts: 10, minRequests: 2, readyWithin: 90s, giveUp: 180s}
     watch: 4s
   guardrails:
     - {signal: tpot_mean, max: 5s}

@@ -76,8 +76,9 @@ def test_an_autoscaler_and_a_held_canary_get_along(serving: Serving) -> None:
 def test_an_edit_while_no_operator_runs_is_seen_by_the_next(serving: Serving) -> None:
     """Reloader#1144: what happened while leadership changed hands was missed for good."""
     serving.serve()
+    patient = changed(POLICY, "spec", "limits", "cooldown", to="10m")
     with serving.load():
-        serving.apply(ON_WHEN_USED, POLICY)
+        serving.apply(ON_WHEN_USED, patient)
         serving.until_phase(Phase.ANALYSING)
         serving.installation.kill()
         serving.kubectl("set", "env", "deployment/chat", "GREETING=hello")

@@ -57,8 +57,9 @@ def test_a_canary_that_crash_loops_is_rolled_back_and_nobody_notices(
 
 def test_a_users_own_edit_during_a_canary_stays_and_ours_is_undone(serving: Serving) -> None:
     serving.serve()
+    patient = changed(POLICY, "spec", "limits", "cooldown", to="10m")
     with serving.load():
-        serving.apply(ON_WHEN_USED, POLICY)
+        serving.apply(ON_WHEN_USED, patient)
         serving.until_phase(Phase.ANALYSING)
         serving.kubectl("set", "env", "deployment/chat", "GREETING=hello")
         change = serving.until_phase(Phase.ABORTED)
