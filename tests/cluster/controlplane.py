@@ -7,6 +7,7 @@ watch heartbeats stay off.
 from __future__ import annotations
 
 import secrets
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,7 +239,7 @@ class ControlPlane:
             return False
         try:
             self.api.text("/readyz")
-        except (httpx.HTTPError, ApiError):
+        except (httpx.HTTPError, ApiError, ssl.SSLError):  # it may still write its certificate
             return False
         return True
 

@@ -12,7 +12,7 @@ from tests.scenarios.installation import SCOPED, VALUES, WEBHOOK_SECRET, Install
 from tests.scenarios.serving import CHANNEL, Serving
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # it would steer what other tests apply after these
 def installation(cluster: Cluster) -> Iterator[Installation]:
     values = {
         **VALUES,

@@ -61,7 +61,11 @@ def test_a_rule_fires_and_every_pod_carries_the_new_setting(
         "Succeeded",
     ]
     assert serving.installation.verify().ok
-    serving.until(lambda: serving.status().get("active") == "ngram")
+    serving.until(
+        lambda: (
+            serving.status().get("active") == "ngram" and serving.status().get("phase") == "Idle"
+        )
+    )
     shown = serving.kubectl("get", "specpol,flagchanges")
     serving.until(lambda: len(receiver.alerts()) == 2)
     assert [a["event"] for a in receiver.alerts()] == ["Started", "Flipped"]

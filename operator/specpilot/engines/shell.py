@@ -54,11 +54,39 @@ class _Draft:
         self.begun = True
 
 
+def _joined(script: str) -> str:
+    """The script without its line continuations, which a shell takes out before all else.
+
+    In the middle of a variable's name too; but not in a comment or between single quotes, where
+    they are none.
+    """
+    kept: list[str] = []
+    at, quoted, before = 0, False, "\n"
+    while at < len(script):
+        if script.startswith("\\\n", at):
+            at += 2
+            continue
+        char, end = script[at], at + 1
+        if char == "\\":
+            end += 1
+        elif char == '"':
+            quoted = not quoted
+        elif char == "'" and not quoted:
+            end = script.find("'", end) + 1 or len(script)
+        elif char == "#" and not quoted and before in _BETWEEN_WORDS:
+            end = script.find("\n", end)
+            end = len(script) if end < 0 else end
+        kept.append(script[at:end])
+        before = char if char == "\\" else kept[-1][-1]
+        at = end
+    return "".join(kept)
+
+
 class _Reader:
     def __init__(
         self, script: str, *, env: dict[str, str], positional: Sequence[Word], variable: str
     ) -> None:
-        self._script = script
+        self._script = _joined(script)
         self._at = 0
         self._env = env
         self._positional = positional
@@ -92,10 +120,7 @@ class _Reader:
         elif char == '"':
             self._double_quoted()
         elif char == "\\":
-            if (escaped := self._next()) != "\n":
-                self._word.add(escaped)
-            else:
-                self._in_word = was_in_word
+            self._word.add(self._next())
         elif char in "$`":
             self._expand(char, quoted=False)
         else:
@@ -122,9 +147,8 @@ class _Reader:
         while char := self._next():
             if char == '"':
                 return
-            if char == "\\" and self._peek() in {"$", "`", '"', "\\", "\n"}:
-                if (escaped := self._next()) != "\n":
-                    self._word.add(escaped)
+            if char == "\\" and self._peek() in {"$", "`", '"', "\\"}:
+                self._word.add(self._next())
             elif char in "$`":
                 self._expand(char, quoted=True)
             else:
