@@ -2,8 +2,9 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import partial
 
 from specpilot.controller.acts import Acts
@@ -35,7 +36,7 @@ from specpilot.domain.ports import Ask, FleetError
 from specpilot.domain.readiness import look
 from specpilot.domain.readings import Readings
 from specpilot.domain.situation import Situation, Wait
-from specpilot.domain.targets import TargetProblem, TargetState
+from specpilot.domain.targets import Replica, TargetProblem, TargetState
 from specpilot.engines import render_for
 from specpilot.store import ConcurrentUpdateError, StoreError
 
@@ -47,6 +48,30 @@ _DECIDED = frozenset({ChangeReason.APPROVED, ChangeReason.REJECTED})
 
 SHOWN = 10
 """Newest changes that a new process shows again; older ones were shown by another."""
+
+
+_LASTS = 0.25
+"""How long readings are not asked for anew, over the time that numbers take to come in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What was measured of a change's replicas when it was asked last.
+
+    Numbers come in once a look, and a change is looked at every second.
+    """
+
+    at: datetime
+    phase: Phase
+    canary: tuple[Replica, ...]
+    readings: Readings
+
+    def holds(
+        self, change: FlagChange, canary: Sequence[Replica], now: datetime, *, lasts: timedelta
+    ) -> bool:
+        """Whether it may be taken for what would be measured now."""
+        same = self.phase is change.phase and self.canary == canary
+        return same and timedelta(0) <= now - self.at < lasts
 
 
 class Reconciler:
@@ -63,6 +88,7 @@ class Reconciler:
         self._patch = parts.patch
         self._caught_up = False
         self._written: Counter[str] = Counter()  # settings of changes in flight, by change
+        self._seen: dict[str, _Seen] = {}
 
     def run(self, *, between: Callable[[], object] = lambda: None) -> int:
         """Reconcile every open change once; return how many are still open.
@@ -126,6 +152,7 @@ class Reconciler:
             canary = Readings()
         if change.phase.ended:
             del self._written[change.id]
+            self._seen.pop(change.id, None)
         else:
             self._act(change, policy.canary.replicas if policy is not None else 1, state, acts)
         self._registry.publish_change(change, waiting_for=waiting_for)
@@ -149,6 +176,11 @@ class Reconciler:
         """Close the slice that is over, and read the canary since the phase began."""
         now = self._clock.now()
         canary, _ = arms(change, state)
+        bounds = next_slice(change, policy, lag_s=self._telemetry.lag_s, now=now)
+        seen = self._seen.get(change.id)
+        lasts = timedelta(seconds=self._telemetry.lag_s * _LASTS)
+        if bounds is None and seen is not None and seen.holds(change, canary, now, lasts=lasts):
+            return change, seen.readings
         whole = f"{change.id}/whole"
         asks = []
         if canary and now > change.phase_since + policy.warm_up:
@@ -164,7 +196,6 @@ class Reconciler:
                     signals=judged_signals(policy),
                 )
             )
-        bounds = next_slice(change, policy, lag_s=self._telemetry.lag_s, now=now)
         if bounds is not None:
             asks += slice_asks(change, policy, state, bounds)
         answers: Mapping[str, Readings] = self._telemetry.collect(asks) if asks else {}
@@ -180,7 +211,9 @@ class Reconciler:
             else:
                 kept = (*change.watched, closed)[-KEPT:]
                 change = self._recorder.note(change, watched=kept)
-        return change, answers.get(whole, Readings())
+        readings = answers.get(whole, Readings())
+        self._seen[change.id] = _Seen(at=now, phase=change.phase, canary=canary, readings=readings)
+        return change, readings
 
     def _situation(
         self,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from specpilot.controller.analysis import MEASURED_PHASES
 from specpilot.controller.wanted import judged_signals, wanted_signals
 from specpilot.domain.changes import Phase
 from specpilot.domain.policy import Guardrail
@@ -93,3 +94,33 @@ def test_buckets_are_asked_of_a_canary_before_it_is_judged_by_them(world: Modell
     world.numbers.batch = 20.0
     world.run(120)
     assert not list(_naming(listening.heard)), "nor is anything any more"
+
+
+@pytest.mark.parametrize(
+    ("lag_s", "most", "reason"),
+    [
+        (0.0, 1.0, "numbers that are there at once are asked for at each look"),
+        (16.0, 0.3, "numbers come every fifteen seconds, and a change is looked at each second"),
+    ],
+)
+def test_a_change_is_looked_at_oftener_than_its_numbers_are_asked_for(
+    world: Modelled, *, lag_s: float, most: float, reason: str
+) -> None:
+    listening = Listening(world, lag_s=lag_s)
+    world.telemetry = listening  # type: ignore[assignment]
+    world.boot()
+    world.numbers.batch = 40.0
+    looks = 0
+
+    def ended() -> bool:
+        nonlocal looks
+        looks += any(change.phase in MEASURED_PHASES for change in world.changes())
+        return any(change.phase.ended for change in world.changes())
+
+    world.run(900, step=1.0, until=ended)
+    (change,) = world.changes()
+    assert change.phase is Phase.SUCCEEDED, change.message
+    asked = [ask for ask in listening.heard if ask.key.endswith("/whole")]
+    starts = [ask for ask in listening.heard if ask.key.endswith("/canary")]
+    assert len(starts) > 5, "slices are closed as ever"
+    assert 0.1 * looks < len(asked) <= most * looks + len(starts), reason
