@@ -131,6 +131,12 @@ def test_a_setting_that_crashes_the_engine_is_told(make_target: MakeTarget) -> N
     crashing = {
         **engine(command=["/bin/sh", "-c", script, "vllm"]),
         "terminationMessagePolicy": "FallbackToLogsOnError",
+        # Without a probe it would be ready between its start and its crash, as no engine is.
+        "readinessProbe": {
+            "exec": {"command": ["true"]},
+            "initialDelaySeconds": 1,
+            "periodSeconds": 1,
+        },
     }
     target = make_target(crashing)
     # The shell makes the product distrust the wiring, which is right, and beside the point here.
