@@ -84,7 +84,6 @@ def measure(
     fleet = Fleet(pods)
     clock = Clock(at=_time(origin, first))
     first_asks = asks(fleet, clock.at, which=which)
-    policies = fleet.policies
     replicas = [pod.replica() for pod in fleet.all]
     process = psutil.Process()
     rss = [process.memory_info().rss / 1e6]
@@ -109,7 +108,7 @@ def measure(
         telemetry.close()
     return {
         "pods": pods,
-        "policies": policies,
+        "policies": fleet.policies,
         "signals": which,
         # The first two rounds also make what later ones find, and look at the past.
         "sample_cpu_s": median(each.cpu_s for each in samples[2:]),

@@ -1,6 +1,7 @@
 """What telemetry is asked for, so that nobody fetches buckets and devices for nothing."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime
 
 from specpilot.controller.targets import in_force
@@ -9,7 +10,7 @@ from specpilot.domain.evaluation import CompiledRuleSet
 from specpilot.domain.policy import Policy
 from specpilot.domain.ports import Ask
 from specpilot.domain.signals import REMEMBERED, SIGNALS, STANDING
-from specpilot.domain.targets import TargetState
+from specpilot.domain.targets import Replica, TargetState
 
 
 def judged_signals(policy: Policy) -> frozenset[str]:
@@ -61,16 +62,7 @@ def tick_ask(
 ) -> Ask:
     """Ask for the signals of a policy's window, of the replicas that run what is in force."""
     replicas = tuple(r for r in state.arm(in_force(state, in_flight)) if r.ready)
-    return Ask(
-        key=policy.ref.uid,
-        target=policy.target,
-        replicas=replicas,
-        start=now - policy.window,
-        end=now,
-        warm_up_s=policy.warm_up.total_seconds(),
-        source=policy.source,
-        signals=signals,
-    )
+    return _of_window(policy, policy.ref.uid, replicas, signals, now=now)
 
 
 def flight_ask(policy: Policy, state: TargetState, change: FlagChange, *, now: datetime) -> Ask:
@@ -79,14 +71,26 @@ def flight_ask(policy: Policy, state: TargetState, change: FlagChange, *, now: d
     What is fetched of a replica is what was asked of it before. So a slice of the analysis, which
     asks when it is over, is complete, and so is the watch of a replica that has just been added.
     """
+    replicas = state.arm(change.wanted)
+    ask = _of_window(policy, f"{change.id}/flight", replicas, judged_signals(policy), now=now)
+    return replace(ask, ahead=True)
+
+
+def _of_window(
+    policy: Policy,
+    key: str,
+    replicas: tuple[Replica, ...],
+    signals: frozenset[str],
+    *,
+    now: datetime,
+) -> Ask:
     return Ask(
-        key=f"{change.id}/flight",
+        key=key,
         target=policy.target,
-        replicas=state.arm(change.wanted),
+        replicas=replicas,
         start=now - policy.window,
         end=now,
         warm_up_s=policy.warm_up.total_seconds(),
         source=policy.source,
-        signals=judged_signals(policy),
-        ahead=True,
+        signals=signals,
     )

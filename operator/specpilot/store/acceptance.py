@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
 
 from sqlalchemy import Connection, delete, select
 
 from specpilot.domain.recall import AcceptanceHour, hour_of
-from specpilot.store.database import insert
+from specpilot.store.database import chunks, insert
 from specpilot.store.models import AcceptanceHourRow
 
 _CHUNK = 500
@@ -69,8 +68,7 @@ class Acceptance:
         """Return the hours that began at or after an instant, by target and config."""
         row = AcceptanceHourRow
         found: dict[tuple[str, str], list[AcceptanceHour]] = {}
-        rest = iter(list(targets))
-        while chunk := list(islice(rest, _CHUNK)):
+        for chunk in chunks(targets, _CHUNK):
             rows = self._connection.execute(
                 select(row.target, row.config, row.hour, row.samples, row.total)
                 .where(row.target.in_(chunk), row.hour >= since)

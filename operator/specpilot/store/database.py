@@ -8,8 +8,9 @@ Readers wait for nobody, see one moment, and cannot write.
 """
 
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.dialects import postgresql, sqlite
@@ -25,6 +26,15 @@ WRITER_LOCK = 0x5370_6563_7069_6C74
 """Key of the PostgreSQL advisory lock that the writer of a database holds ("Specpilt")."""
 
 _READ_ONLY = "specpilot_read_only"
+
+
+T = TypeVar("T")
+
+
+def chunks(values: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Values in lists of at most `size`: a query takes only so many parameters."""
+    rest = list(values)
+    return (rest[first : first + size] for first in range(0, len(rest), size))
 
 
 def parse_url(text: str) -> URL:

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, select
 
 from specpilot.domain.economics import Measurement
-from specpilot.store.database import insert
+from specpilot.store.database import chunks, insert
 from specpilot.store.models import MeasurementRow, Plain
 
 KEPT = 32
@@ -99,8 +98,7 @@ class Measurements:
         Much cheaper than reading them, for who keeps what was read.
         """
         found: dict[str, tuple[int, datetime]] = {}
-        rest = iter(list(targets))
-        while chunk := list(islice(rest, _CHUNK)):
+        for chunk in chunks(targets, _CHUNK):
             rows = self._connection.execute(_STAMPS, {"targets": chunk})
             found.update((target, (count, newest)) for target, count, newest in rows)
         return found
@@ -108,8 +106,7 @@ class Measurements:
     def of(self, targets: Iterable[str]) -> dict[str, list[Measurement]]:
         """Return the measurements of each target, oldest first; a target without has no entry."""
         found: dict[str, list[Measurement]] = {}
-        rest = iter(list(targets))
-        while chunk := list(islice(rest, _CHUNK)):
+        for chunk in chunks(targets, _CHUNK):
             for body in self._connection.scalars(_BODIES, {"targets": chunk}):
                 measurement = measurement_from_plain(body)
                 found.setdefault(measurement.target, []).append(measurement)

@@ -1,13 +1,12 @@
 """What is remembered of each policy; read and written for all of them once a tick."""
 
 from collections.abc import Iterable, Mapping
-from itertools import islice
 
 from sqlalchemy import Connection, bindparam, delete, select
 
 from specpilot.domain.memory import PolicyMemory
 from specpilot.store.codec import memory_from_plain, memory_to_plain
-from specpilot.store.database import insert
+from specpilot.store.database import chunks, insert
 from specpilot.store.models import PolicyMemoryRow
 
 _CHUNK = 1000
@@ -31,8 +30,7 @@ class Memories:
     def get_many(self, policy_uids: Iterable[str]) -> dict[str, PolicyMemory]:
         """Return the memory of each policy named."""
         found = dict.fromkeys(policy_uids, PolicyMemory())
-        rest = iter(list(found))
-        while chunk := list(islice(rest, _CHUNK)):
+        for chunk in chunks(found, _CHUNK):
             rows = self._connection.execute(_GET, {"uids": chunk})
             found.update((uid, memory_from_plain(body)) for uid, body in rows)
         return found

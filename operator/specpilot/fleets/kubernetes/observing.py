@@ -98,7 +98,7 @@ class Observer:
         objects = (root, *family.between(), *family.pods)
         known = self._described.get(ref)
         if known is None or not known.rests_on(objects):
-            known = self._of_objects(ref, workload, channel, family, container=name)
+            known = self._of_objects(objects, ref, workload, channel, family, container=name)
         return replace(
             known.state,
             can_add_replica=workload.can_add_replica(family, self._has_room),
@@ -108,13 +108,14 @@ class Observer:
 
     def _of_objects(
         self,
+        objects: tuple[Object, ...],
         ref: TargetRef,
         workload: Workload,
         channel: Channel,
         family: Family,
         *,
         container: str,
-    ) -> "_Described":
+    ) -> _Described:
         """What the objects of a family say, and nothing that changes without them."""
         root = family.root
         view, replicas = self.read(workload, channel, family, container=container)
@@ -138,7 +139,7 @@ class Observer:
             kv_transfer=_hands_kv_over(view),
             keeper=keeper({"kind": ref.kind, **root}, field_manager=self._manager),
         )
-        described = _Described((root, *family.between(), *family.pods), state)
+        described = _Described(objects, state)
         if view.version and not channel.question(view):
             if len(self._described) >= _MOST_DESCRIBED:
                 self._described.clear()

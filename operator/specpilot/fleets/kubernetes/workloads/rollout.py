@@ -83,7 +83,7 @@ class RolloutWorkload(SurgingWorkload):
             words.append(f"its controller has aborted the update: {status.get('message') or '?'}")
         elif status.get("phase") == "Degraded":
             words.append(f"Degraded: {status.get('message') or '?'}")
-        elif status.get("currentPodHash") != status.get("stableRS"):
+        elif _updates(root):
             steps = dig(root, (*_CANARY, "steps")) or []
             words.append(f"{status.get('currentStepIndex') or 0} of {len(steps)} steps are done")
         return "; ".join([*words, *counted(root, wanted=self.replicas_wanted(root))])
@@ -108,7 +108,7 @@ class RolloutWorkload(SurgingWorkload):
     def unblock(self, root: Object, look: Look, *, back: bool) -> tuple[Request, ...]:
         """Say the word that a pause step waits for; on the way back skip them all."""
         status = root.get("status") or {}
-        if not self.observed(root) or status.get("currentPodHash") == status.get("stableRS"):
+        if not self.observed(root) or not _updates(root):
             return ()
         if back:
             return () if status.get("promoteFull") else (_status(root, {"promoteFull": True}),)
@@ -120,31 +120,36 @@ class RolloutWorkload(SurgingWorkload):
     def wake(self, root: Object) -> tuple[Request, ...]:
         """Take back that it has observed what it has not acted on; it then says so once more."""
         status = root.get("status") or {}
-        rolls = status.get("currentPodHash") != status.get("stableRS")
         unheard = (
             _waits_for_word(root)
             and status.get("controllerPause")
             and not status.get("pauseConditions")
             and not dig(root, self.hold_field)
         )
-        skipped = status.get("promoteFull") and not _at_the_end(root)
-        if self.observed(root) and not (rolls and (unheard or skipped)):
+        skipped = status.get("promoteFull") and _step(root) is not None
+        if self.observed(root) and not (_updates(root) and (unheard or skipped)):
             return ()
         # Another value than the last, for a patch that changes nothing is told to nobody.
         again = "" if status.get("observedGeneration") == _NONE else _NONE
         return (_status(root, {"observedGeneration": again}),)
 
 
-def _at_the_end(root: Object) -> bool:
-    steps = dig(root, (*_CANARY, "steps")) or []
-    return int(dig(root, ("status", "currentStepIndex")) or 0) >= len(steps)
+def _updates(root: Object) -> bool:
+    """Whether its latest template is not the stable one yet."""
+    status = root.get("status") or {}
+    return bool(status.get("currentPodHash") != status.get("stableRS"))
+
+
+def _step(root: Object) -> Object | None:
+    """The step it stands at; None after the last."""
+    steps: list[Object] = dig(root, (*_CANARY, "steps")) or []
+    index = int(dig(root, ("status", "currentStepIndex")) or 0)
+    return steps[index] if index < len(steps) else None
 
 
 def _waits_for_word(root: Object) -> bool:
     """Whether it stands at a pause step without an end."""
-    if _at_the_end(root):
-        return False
-    step = dig(root, (*_CANARY, "steps"))[int(dig(root, ("status", "currentStepIndex")) or 0)]
+    step = _step(root) or {}
     return "pause" in step and not (step["pause"] or {}).get("duration")
 
 
