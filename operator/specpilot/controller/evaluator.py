@@ -1,12 +1,13 @@
 """One tick: for every policy, readings -> verdicts -> proposal -> gates -> a recorded change.
 
-Everything of a tick is collected in one pass first, so that the number of questions does not
-grow with the number of policies.
+What telemetry answers from is fetched for all of them at once, before the tick, so that the number
+of questions does not grow with the number of policies. What a tick then does, it does for a few
+policies at a time: the first of five thousand need not wait until the last has its numbers.
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -46,6 +47,9 @@ from specpilot.store import StoreError, TargetBusyError
 
 log = logging.getLogger(__name__)
 
+AT_A_TIME = 50
+"""Policies that are asked for and judged together."""
+
 SIGNALS_LOST_AFTER = timedelta(minutes=2)
 """How long no rule may be judged for want of data before that is an alert."""
 
@@ -57,6 +61,33 @@ def remember_active(memory: PolicyMemory, active: Setting, *, now: datetime) -> 
     if not active.is_off and active.name != UNRECOGNISED:
         memory = replace(memory, last_speculating=active.name)
     return memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tick:
+    """What a tick knows, and what comes of it.
+
+    Attributes:
+        now: When it began.
+        states: Every policy's target, by the policy's uid, as with the next and `after`.
+        memories: What is remembered of policies.
+        in_flight: Open changes, by the key of their target.
+        after: What is to be remembered.
+        to_show: What puts the status of each policy together.
+    """
+
+    now: datetime
+    states: Mapping[str, TargetState]
+    memories: Mapping[str, PolicyMemory]
+    in_flight: Mapping[tuple[str, str, str], FlagChange]
+    after: dict[str, PolicyMemory] = field(default_factory=dict)
+    to_show: list[tuple[Policy, Callable[[], PolicyStatus]]] = field(default_factory=list)
+
+    def memory(self, policy: Policy) -> PolicyMemory:
+        return self.memories.get(policy.ref.uid, PolicyMemory())
+
+    def change(self, policy: Policy) -> FlagChange | None:
+        return self.in_flight.get(policy.target.key)
 
 
 class Evaluator:
@@ -98,62 +129,60 @@ class Evaluator:
             self._remembering.load(uow, mine, now=now)
             self._rulebook.load(uow)
         self._telemetry.track([r for s in states.values() for r in s.live()])
-        rules = {
-            p.ref.uid: self._rulebook.find(
-                p,
-                change=in_flight.get(p.target.key),
-                memory=memories.get(p.ref.uid, PolicyMemory()),
-                limits=limits_left_to_rules(p, engine=states[p.ref.uid].engine),
-            )
-            for p in mine
-        }
-        answers = self._telemetry.collect(
-            [
-                tick_ask(
-                    p,
-                    states[p.ref.uid],
-                    in_flight.get(p.target.key),
-                    signals=wanted_signals(p, _compiled(rules[p.ref.uid])),
-                    now=now,
-                )
-                for p in mine
-            ]
-            + [
-                flight_ask(p, states[p.ref.uid], change, now=now)
-                for p in mine
-                if (change := in_flight.get(p.target.key)) is not None
-            ]
-        )
-        after: dict[str, PolicyMemory] = {}
-        to_show: list[tuple[Policy, Callable[[], PolicyStatus]]] = []
+        tick = _Tick(now=now, states=states, memories=memories, in_flight=in_flight)
         trouble: StoreError | None = None
-        for policy in mine:
-            uid = policy.ref.uid
-            try:
-                after[uid], status = self._evaluate(
-                    policy,
-                    states[uid],
-                    answers.get(uid, Readings()),
-                    memories.get(uid, PolicyMemory()),
-                    in_flight.get(policy.target.key),
-                    found=rules[uid],
-                    now=now,
-                )
-                to_show.append((policy, status))
-            except StoreError as error:
-                trouble = error  # the next policy would fare no better
-                break
-            except Exception:  # one policy's fault must not stop the others
-                log.exception("policy %s could not be evaluated", policy.ref)
-        self._show(to_show)
+        try:
+            for start in range(0, len(mine), AT_A_TIME):
+                self._judge(mine[start : start + AT_A_TIME], tick)
+        except StoreError as error:
+            trouble = error  # the next policy would fare no better
+        self._show(tick.to_show)
         if trouble is not None:
             raise trouble
-        changed = {u: m for u, m in after.items() if memories.get(u) != m}
+        changed = {u: m for u, m in tick.after.items() if memories.get(u) != m}
         self._latest = max(now, self._latest or now)
         if changed or self._remembering.unwritten:
             with self._store.begin() as uow:
                 uow.memory.put_many(changed)
                 self._remembering.write(uow, now=now)
+
+    def _judge(self, policies: Sequence[Policy], tick: _Tick) -> None:
+        """Ask for what some policies need, and evaluate them."""
+        rules = {
+            p.ref.uid: self._rulebook.find(
+                p,
+                change=tick.change(p),
+                memory=tick.memory(p),
+                limits=limits_left_to_rules(p, engine=tick.states[p.ref.uid].engine),
+            )
+            for p in policies
+        }
+        asks = []
+        for policy in policies:
+            uid = policy.ref.uid
+            state, change = tick.states[uid], tick.change(policy)
+            signals = wanted_signals(policy, _compiled(rules[uid]))
+            asks.append(tick_ask(policy, state, change, signals=signals, now=tick.now))
+            if change is not None:
+                asks.append(flight_ask(policy, state, change, now=tick.now))
+        answers = self._telemetry.collect(asks)
+        for policy in policies:
+            uid = policy.ref.uid
+            try:
+                tick.after[uid], status = self._evaluate(
+                    policy,
+                    tick.states[uid],
+                    answers.get(uid, Readings()),
+                    tick.memory(policy),
+                    tick.change(policy),
+                    found=rules[uid],
+                    now=tick.now,
+                )
+                tick.to_show.append((policy, status))
+            except StoreError:
+                raise
+            except Exception:  # one policy's fault must not stop the others
+                log.exception("policy %s could not be evaluated", policy.ref)
 
     def _show(self, statuses: Sequence[tuple[Policy, Callable[[], PolicyStatus]]]) -> None:
         """Show how all policies are, once what is to be changed has been opened."""

@@ -2,9 +2,8 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from specpilot.controller.acts import Acts
@@ -17,6 +16,7 @@ from specpilot.controller.analysis import (
 )
 from specpilot.controller.gatekeeper import objection_to
 from specpilot.controller.parts import Parts
+from specpilot.controller.resting import Ground, Resting
 from specpilot.controller.targets import observe
 from specpilot.controller.wanted import judged_signals, known_at_proposal, tick_ask
 from specpilot.domain.changes import (
@@ -36,7 +36,7 @@ from specpilot.domain.ports import Ask, FleetError
 from specpilot.domain.readiness import look
 from specpilot.domain.readings import Readings
 from specpilot.domain.situation import Situation, Wait
-from specpilot.domain.targets import Replica, TargetProblem, TargetState
+from specpilot.domain.targets import TargetProblem, TargetState
 from specpilot.engines import render_for
 from specpilot.store import ConcurrentUpdateError, StoreError
 
@@ -48,30 +48,6 @@ _DECIDED = frozenset({ChangeReason.APPROVED, ChangeReason.REJECTED})
 
 SHOWN = 10
 """Newest changes that a new process shows again; older ones were shown by another."""
-
-
-_LASTS = 0.25
-"""How long readings are not asked for anew, over the time that numbers take to come in."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """What was measured of a change's replicas when it was asked last.
-
-    Numbers come in once a look, and a change is looked at every second.
-    """
-
-    at: datetime
-    phase: Phase
-    canary: tuple[Replica, ...]
-    readings: Readings
-
-    def holds(
-        self, change: FlagChange, canary: Sequence[Replica], now: datetime, *, lasts: timedelta
-    ) -> bool:
-        """Whether it may be taken for what would be measured now."""
-        same = self.phase is change.phase and self.canary == canary
-        return same and timedelta(0) <= now - self.at < lasts
 
 
 class Reconciler:
@@ -88,7 +64,7 @@ class Reconciler:
         self._patch = parts.patch
         self._caught_up = False
         self._written: Counter[str] = Counter()  # settings of changes in flight, by change
-        self._seen: dict[str, _Seen] = {}
+        self._resting = Resting()
 
     def run(self, *, between: Callable[[], object] = lambda: None) -> int:
         """Reconcile every open change once; return how many are still open.
@@ -138,6 +114,16 @@ class Reconciler:
     def _reconcile(self, change: FlagChange, policy: Policy | None, acts: Acts) -> FlagChange:
         """Take every step that is due, then bring the workload closer to what the phase asks."""
         state = observe(self._fleet, change.target)
+        pending = change.phase is Phase.PENDING
+        ground = Ground(
+            revision=change.revision,
+            policy=policy,
+            state=state,
+            decision=self._registry.decision(change) if pending else None,
+        )
+        if self._rests(change, ground):
+            return change
+        self._resting.wake(change.id)
         change = self._mark(change, state)
         canary = Readings()
         if policy is not None and change.phase in MEASURED_PHASES:
@@ -152,11 +138,21 @@ class Reconciler:
             canary = Readings()
         if change.phase.ended:
             del self._written[change.id]
-            self._seen.pop(change.id, None)
         else:
+            now = self._clock.now()
+            self._resting.lay(change.id, replace(ground, revision=change.revision), now=now)
             self._act(change, policy.canary.replicas if policy is not None else 1, state, acts)
         self._registry.publish_change(change, waiting_for=waiting_for)
         return change
+
+    def _rests(self, change: FlagChange, ground: Ground) -> bool:
+        """Whether a look would find what the one before found."""
+        now, lag_s, policy = self._clock.now(), self._telemetry.lag_s, ground.policy
+        if not self._resting.rests(change, ground, lag_s=lag_s, now=now):
+            return False
+        if policy is None or change.phase not in MEASURED_PHASES:
+            return True
+        return next_slice(change, policy, lag_s=lag_s, now=now) is None
 
     def _mark(self, change: FlagChange, state: TargetState) -> FlagChange:
         """Note what later looks cannot see: that ours was applied, and who was ready."""
@@ -177,10 +173,6 @@ class Reconciler:
         now = self._clock.now()
         canary, _ = arms(change, state)
         bounds = next_slice(change, policy, lag_s=self._telemetry.lag_s, now=now)
-        seen = self._seen.get(change.id)
-        lasts = timedelta(seconds=self._telemetry.lag_s * _LASTS)
-        if bounds is None and seen is not None and seen.holds(change, canary, now, lasts=lasts):
-            return change, seen.readings
         whole = f"{change.id}/whole"
         asks = []
         if canary and now > change.phase_since + policy.warm_up:
@@ -211,9 +203,7 @@ class Reconciler:
             else:
                 kept = (*change.watched, closed)[-KEPT:]
                 change = self._recorder.note(change, watched=kept)
-        readings = answers.get(whole, Readings())
-        self._seen[change.id] = _Seen(at=now, phase=change.phase, canary=canary, readings=readings)
-        return change, readings
+        return change, answers.get(whole, Readings())
 
     def _situation(
         self,
@@ -328,9 +318,14 @@ class Reconciler:
 
     def _carry_out(self, change_id: str, wanted: Intent) -> None:
         """In a thread of its own; the change is not looked at again before it ends."""
+        done = False
         try:
-            self._written[change_id] += self._fleet.carry_out(wanted)
+            acted = self._fleet.carry_out(wanted)
+            self._written[change_id] += acted
+            done = not acted
         except FleetError as error:
             log.warning("%s: %s; trying again", change_id, error)
         except Exception:  # one change's fault must not stop the others
             log.exception("change %s could not be carried out", change_id)
+        if not done:
+            self._resting.wake(change_id)

@@ -59,6 +59,8 @@ class ModelFleet:
         """Looks that will fail."""
         self.fails: list[Fails] = []
         """What becomes of the next words."""
+        self.shown: TargetState | None = None
+        """What a look showed last: the same again while nothing has changed."""
         self.old: TargetState | None = None
         """What a watch with a gap goes on showing."""
         self.crashing: set[str] = set()
@@ -99,7 +101,10 @@ class ModelFleet:
         if self.unreachable:
             self.unreachable -= 1
             raise FleetError("the API server does not answer")
-        return self.old or self.now(ref)
+        now = self.now(ref)
+        if now != self.shown:
+            self.shown = now
+        return self.old or self.shown
 
     def now(self, ref: TargetRef) -> TargetState:
         if self.gone:

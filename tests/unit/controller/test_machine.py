@@ -58,9 +58,15 @@ class Machine(RuleBasedStateMachine):
         self.known: dict[str, FlagChange] = {}
         self.uids = 1
 
-    @initialize(size=st.integers(1, 4), mode=st.sampled_from([Mode.AUTO, Mode.AUTO, Mode.APPROVE]))
-    def start(self, size: int, mode: Mode) -> None:
+    @initialize(
+        size=st.integers(1, 4),
+        mode=st.sampled_from([Mode.AUTO, Mode.AUTO, Mode.APPROVE]),
+        lag_s=st.sampled_from([0.0, 30.0]),
+    )
+    def start(self, size: int, mode: Mode, lag_s: float) -> None:
+        """Begin; where numbers take their time, a change that waits is not looked at each step."""
         self.world = Modelled(Path(self._directory.name), size=size, mode=mode, probe=PROBE)
+        self.world.numbers.lag_s = lag_s
         assert self.world.policy is not None
         self.policy = self.world.policy
         self.all_is_well_and_a_flip_is_asked_for(1, "off", 0.02, 0.0)

@@ -221,6 +221,14 @@ class Capacity:
         self._answers: dict[str, Room] = {}  # of this reading, by what of a pod decides
         self._blind = ""
 
+    def as_of(self) -> float | None:
+        """The moment of the reading in use, which its answers rest on; None for none any more."""
+        with self._lock:
+            return None if self._too_old() else self._read_at
+
+    def _too_old(self) -> bool:
+        return self._read_at is None or self._clock() - self._read_at > self._fresh_s
+
     def room_for(self, specs: Sequence[Mapping[str, Any]]) -> Room:
         """Whether so many more pods find places; True, and why, where it cannot be known.
 
@@ -233,7 +241,7 @@ class Capacity:
                 specs = [spec for spec in specs if wants_devices(requests(spec))]
                 if not specs:
                     return Room(there=True)
-            if self._read_at is None or self._clock() - self._read_at > self._fresh_s:
+            if self._too_old():
                 self._read()
             if self._blind:
                 return Room(there=True, message=self._blind)

@@ -19,6 +19,7 @@ from specpilot.fleets.kubernetes.gitops import hands_kv_over, keeper
 from specpilot.fleets.kubernetes.objects import owners, uid_of
 from specpilot.fleets.kubernetes.replicas import pick_container, replica_of_group
 from specpilot.fleets.kubernetes.request import Object
+from specpilot.fleets.kubernetes.source import MOST_REMEMBERED
 from specpilot.fleets.kubernetes.versions import Ask, Versions
 from specpilot.fleets.kubernetes.wiring import argv
 from specpilot.fleets.kubernetes.workloads.base import Family, Workload, dig
@@ -26,25 +27,34 @@ from specpilot.fleets.kubernetes.workloads.base import Family, Workload, dig
 _log = logging.getLogger(__name__)
 
 
-_MOST_DESCRIBED = 20_000
-"""Targets that are remembered before all are forgotten: more than anybody has at a time."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Described:
-    """What objects say of a target.
+    """A target as it was described last.
 
     Attributes:
-        objects: The workload, what it owns, and its pods.
-        state: What they say. Without what changes while they do not: room, autoscalers.
+        family: The workload, what it owns, and its pods.
+        as_of: The reading of nodes that the answers about room rest on, None for none.
+        state: What was said.
     """
 
-    objects: tuple[Object, ...]
+    family: Family
+    as_of: float | None
     state: TargetState
 
-    def rests_on(self, objects: tuple[Object, ...]) -> bool:
-        """Whether these are the very same. A cache puts another object where one has changed."""
-        return len(objects) == len(self.objects) and all(map(operator.is_, objects, self.objects))
+    def of(self, family: Family) -> "_Described | None":
+        """The same of a family of the very same objects, None for another one.
+
+        A cache puts another object where one has changed.
+        """
+        if family is self.family:
+            return self
+        before, after = _objects(self.family), _objects(family)
+        same = len(before) == len(after) and all(map(operator.is_, before, after))
+        return replace(self, family=family) if same else None
+
+
+def _objects(family: Family) -> tuple[Object, ...]:
+    return (family.root, *family.between(), *family.pods)
 
 
 class Observer:
@@ -84,39 +94,60 @@ class Observer:
     ) -> TargetState:
         """Put together what is known of a workload.
 
-        What its objects say is put together again only when one of them has changed: that is most
-        of the work, and at rest every tick would do it anew for every target.
+        It is put together again only when one of its objects has changed: that is most of the work,
+        and at rest every tick would do it anew for every target. Where room and autoscalers are as
+        they were too, the very same state is returned again.
 
         Raises:
             FleetError: The API server did not answer about nodes.
         """
         root = family.root
+        scaling = self._autoscalers.scaling(ref.namespace, ref.name, kind=ref.kind)
+        known = self._described.get(ref)
+        if known is not None:
+            known = known.of(family)
+        if known is not None and known.as_of == self._capacity.as_of():
+            return self._with(known, scaling)
         name = container_of(ref, workload, root)
         if name is None:
             problem = self._unfit(ref, workload, root) or problems.no_container(ref, workload, root)
             return TargetState(ref=ref, problem=problem)
-        objects = (root, *family.between(), *family.pods)
-        known = self._described.get(ref)
-        if known is None or not known.rests_on(objects):
-            known = self._of_objects(objects, ref, workload, channel, family, container=name)
-        return replace(
-            known.state,
+        if known is not None:
+            state, lasting = known.state, True
+        else:
+            state, lasting = self._of_objects(ref, workload, channel, family, container=name)
+        state = replace(
+            state,
             can_add_replica=workload.can_add_replica(family, self._has_room),
             deadlock=self._deadlock(workload, family),
-            scaling=self._autoscalers.scaling(ref.namespace, ref.name, kind=ref.kind),
         )
+        known = _Described(family, self._capacity.as_of(), state)
+        return self._with(known, scaling, keep=lasting)
+
+    def _with(self, known: _Described, scaling: str, *, keep: bool = True) -> TargetState:
+        """A description, with what is known of autoscalers now; kept for the next look."""
+        if known.state.scaling != scaling:
+            known = replace(known, state=replace(known.state, scaling=scaling))
+        if keep:
+            if len(self._described) >= MOST_REMEMBERED:
+                self._described.clear()
+            self._described[known.state.ref] = known
+        return known.state
 
     def _of_objects(
         self,
-        objects: tuple[Object, ...],
         ref: TargetRef,
         workload: Workload,
         channel: Channel,
         family: Family,
         *,
         container: str,
-    ) -> _Described:
-        """What the objects of a family say, and nothing that changes without them."""
+    ) -> tuple[TargetState, bool]:
+        """What the objects of a family say, and nothing that changes without them.
+
+        Second, whether that is all: while an engine is still to be asked something, there may be
+        more to say of the same objects next time.
+        """
         root = family.root
         view, replicas = self.read(workload, channel, family, container=container)
         halted = self.held(workload, root) is not None
@@ -139,12 +170,7 @@ class Observer:
             kv_transfer=_hands_kv_over(view),
             keeper=keeper({"kind": ref.kind, **root}, field_manager=self._manager),
         )
-        described = _Described(objects, state)
-        if view.version and not channel.question(view):
-            if len(self._described) >= _MOST_DESCRIBED:
-                self._described.clear()
-            self._described[ref] = described
-        return described  # else an engine is still to be asked: there may be more to say next time
+        return state, bool(view.version) and not channel.question(view)
 
     def _unfit(self, ref: TargetRef, workload: Workload, root: Object) -> Problem | None:
         return problems.owned(ref, root, kinds=self._workloads) or workload.problem(root)

@@ -1,5 +1,6 @@
 """Where a workload's family (itself, what it owns, their pods) is read from."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from specpilot.fleets.kubernetes.api import Api, ApiError
@@ -75,42 +76,73 @@ def _family(workload: Workload, root: Object, found: dict[Resource, list[Object]
     owned = {
         uid_of(o) for o in descendants(uid_of(root), (o for objs in found.values() for o in objs))
     }
-    kept = {
-        resource: tuple(o for o in objs if uid_of(o) in owned) for resource, objs in found.items()
-    }
+    kept = {r: [o for o in objs if uid_of(o) in owned] for r, objs in found.items()}
+    return _put_together(workload, root, kept)
+
+
+def _put_together(workload: Workload, root: Object, owned: dict[Resource, list[Object]]) -> Family:
     return Family(
         root=root,
-        members={resource: kept[resource] for resource in workload.between},
-        pods=kept[PODS],
+        members={resource: tuple(owned[resource]) for resource in workload.between},
+        pods=tuple(owned[PODS]),
     )
 
 
+MOST_REMEMBERED = 20_000
+"""Families that are remembered before all are forgotten: more than anybody has at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A family, and the revisions of what it was put together from."""
+
+    revisions: tuple[int, ...]
+    family: Family
+
+
 class Cached:
-    """Reads what the watches know; a kind or a namespace that is not watched is asked for."""
+    """Reads what the watches know; a kind or a namespace that is not watched is asked for.
+
+    The very same family is returned again while nothing changes in its namespace.
+    """
 
     def __init__(self, watches: Watches, *, live: Live) -> None:
         self._watches = watches
         self._live = live
+        self._found: dict[tuple[Resource, str, str], _Found] = {}
 
     def family(self, workload: Workload, namespace: str, name: str) -> Family | None:
         """See `Source`."""
         known = self._watches.watching
-        if not self._watches.covers(namespace) or not all(
-            known(resource) for resource in (*workload.between, PODS)
-        ):
+        kinds = (*workload.between, PODS)
+        if not self._watches.covers(namespace) or not all(map(known, kinds)):
             return self._live.family(workload, namespace, name)
-        if known(workload.resource):
-            store = self._watches.current(workload.resource, namespace=namespace)
-            root = store.get(namespace, name)
-        else:
+        if not known(workload.resource):
             root = self._live.root(workload, namespace, name)
+            return None if root is None else self._family(workload, root)
+        key = (workload.resource, namespace, name)
+        stores = [self._current(kind, namespace) for kind in (workload.resource, *kinds)]
+        # Before anything is read: what changes while it is read counts as a change.
+        revisions = tuple(store.revision(namespace) for store in stores)
+        found = self._found.get(key)
+        if found is not None and found.revisions == revisions:
+            return found.family
+        root = stores[0].get(namespace, name)
         if root is None:
             return None
-        stores = {
-            resource: self._watches.current(resource, namespace=namespace)
-            for resource in (*workload.between, PODS)
-        }
-        return _family(workload, root, _owned(stores, uid_of(root)))
+        family = self._family(workload, root)
+        if len(self._found) >= MOST_REMEMBERED:
+            self._found.clear()
+        self._found[key] = _Found(revisions, family)
+        return family
+
+    def _current(self, kind: Resource, namespace: str) -> Store:
+        return self._watches.current(kind, namespace=namespace)
+
+    def _family(self, workload: Workload, root: Object) -> Family:
+        namespace = root["metadata"]["namespace"]
+        stores = {kind: self._current(kind, namespace) for kind in (*workload.between, PODS)}
+        return _put_together(workload, root, _owned(stores, uid_of(root)))
 
     def pods_everywhere(self) -> list[Object] | None:
         """See `Source`."""

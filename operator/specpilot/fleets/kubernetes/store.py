@@ -1,6 +1,7 @@
 """What the watches know, in memory: objects by name, and by the owner that controls them."""
 
 import threading
+from collections import Counter
 from collections.abc import Iterable
 
 from specpilot.fleets.kubernetes.objects import controller_of, key_of
@@ -20,10 +21,16 @@ class Store:
         self._lock = threading.Lock()
         self._objects: dict[Key, Object] = {}
         self._owned: dict[str, dict[Key, Object]] = {}
+        self._revisions: Counter[str] = Counter()
 
     def __len__(self) -> int:
         with self._lock:
             return len(self._objects)
+
+    def revision(self, namespace: str) -> int:
+        """Another number as soon as an object of the namespace came, changed or went."""
+        with self._lock:
+            return self._revisions[namespace]
 
     def get(self, namespace: str, name: str) -> Object | None:
         """One object, or None."""
@@ -72,6 +79,7 @@ class Store:
                 return False
             self._unlink(key, known)
         self._objects[key] = obj
+        self._revisions[key[0]] += 1
         owner = controller_of(obj)
         if owner is not None:
             self._owned.setdefault(str(owner.get("uid")), {})[key] = obj
@@ -81,6 +89,7 @@ class Store:
         known = self._objects.pop(key, None)
         if known is None:
             return False
+        self._revisions[key[0]] += 1
         self._unlink(key, known)
         return True
 
