@@ -2,12 +2,18 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from specpilot.controller.publisher import Publisher
 from specpilot.controller.registry import Condition, PolicyStatus
-from specpilot.controller.status_object import condition_object, with_readings, words_object
+from specpilot.controller.status_object import (
+    condition_object,
+    gist_of,
+    with_readings,
+    words_object,
+)
 from specpilot.controller.writing import Worth, without_numbers
 from specpilot.domain.audit import AuditDraft
 from specpilot.domain.changes import FlagChange
@@ -33,6 +39,21 @@ log = logging.getLogger(__name__)
 
 CHANGES_EVERY = timedelta(seconds=15)
 """How often a flag change is shown in which only the numbers within words changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """The policies as of a revision of what is known of them.
+
+    Attributes:
+        revision: Which.
+        policies: The valid ones, oldest first.
+        refused: The others, with what is wrong with each.
+    """
+
+    revision: int
+    policies: list[Policy] = field(default_factory=list)
+    refused: list[tuple[Mapping[str, Any], str]] = field(default_factory=list)
 
 
 class ClusterRegistry:
@@ -67,6 +88,7 @@ class ClusterRegistry:
             api, known=self._known, listed=lambda ns: watches.store(FLAG_CHANGES).all(ns)
         )
         self._read: dict[tuple[str, int], Policy] = {}
+        self._listed: _Listed | None = None
         self._worth = Worth(began=clock.now())
         self._shown: dict[str, tuple[object, datetime]] = {}
         self._synced: dict[tuple[str, str], tuple[str, int]] = {}
@@ -78,8 +100,16 @@ class ClusterRegistry:
 
     def policies(self) -> Sequence[Policy]:
         """Return the valid policies, oldest first; write Ready=False to the others."""
-        objects = self._watches.store(POLICIES).all()
-        found = []
+        store = self._watches.store(POLICIES)
+        revision = store.revision()
+        if self._listed is None or self._listed.revision != revision:
+            self._listed = self._list(store.all(), revision)
+        for obj, message in self._listed.refused:
+            self._refuse(obj, message)
+        return self._listed.policies
+
+    def _list(self, objects: Sequence[Mapping[str, Any]], revision: int) -> _Listed:
+        listed = _Listed(revision)
         for obj in sorted(objects, key=_age):
             meta = obj["metadata"]
             if meta.get("deletionTimestamp"):
@@ -89,12 +119,12 @@ class ClusterRegistry:
                 try:
                     self._read[key] = policy_from(read(obj))
                 except ResourceError as error:
-                    self._refuse(obj, _faults(error))
+                    listed.refused.append((obj, _faults(error)))
                     continue
-            found.append(self._read[key])
+            listed.policies.append(self._read[key])
         if len(self._read) > 2 * len(objects) + 100:
             self._forget(objects)
-        return found
+        return listed
 
     def _forget(self, objects: Sequence[Mapping[str, Any]]) -> None:
         """Drop what is kept of policies and generations that are gone."""
@@ -123,9 +153,11 @@ class ClusterRegistry:
         if obj is None or obj["metadata"]["uid"] != ref.uid:
             return
         now, there = self._clock.now(), obj.get("status") or {}
+        crowd, gist = len(self._watches.store(POLICIES)), gist_of(status)
+        if self._worth.quiet(ref.uid, gist, there=there, crowd=crowd, now=now):
+            return
         words = words_object(status, previous=there, now=now)
-        crowd = len(self._watches.store(POLICIES))
-        if not self._worth.writing(ref.uid, words, there=there, crowd=crowd, now=now):
+        if not self._worth.writing(ref.uid, words, gist=gist, there=there, crowd=crowd, now=now):
             return
         wanted = with_readings(words, status.readings)
 

@@ -26,7 +26,7 @@ from specpilot.controller.status import (
 )
 from specpilot.controller.superseding import no_longer
 from specpilot.controller.targets import (
-    active_setting,
+    ActiveSettings,
     in_force,
     limits_left_to_rules,
     observe,
@@ -104,6 +104,7 @@ class Evaluator:
         self._latest: datetime | None = None
         self._rulebook = Rulebook(parts.store)
         self._remembering = Remembering()
+        self._active = ActiveSettings()
         self._late = ""
 
     def tick(self, *, late: str = "") -> None:
@@ -219,7 +220,7 @@ class Evaluator:
                 status, readings, memory=memory, in_flight=in_flight, clock=clock
             )
         declared = in_force(state, in_flight)
-        active = active_setting(policy, declared, engine=state.engine)
+        active = self._active.of(policy, declared, engine=state.engine)
         if in_flight is None:
             memory = remember_active(memory, active, now=now)
             memory = contests.noticed(memory, declared, now=now)
@@ -241,7 +242,8 @@ class Evaluator:
             target=TargetFacts.of(state),
             now=now,
         )
-        memory = replace(memory, pending=evaluation.pending)
+        if memory.pending != evaluation.pending:
+            memory = replace(memory, pending=evaluation.pending)
         lost = signals_lost(evaluation, active)
         memory = self._signals_lost(policy, evaluation, memory, lost=lost, now=now)
         wanted = proposal(
@@ -254,7 +256,7 @@ class Evaluator:
             now=now,
         )
         objection: Objection | None = None
-        if wanted is None:
+        if wanted is None and memory.advised:
             memory = replace(memory, advised="")
         if in_flight is not None:
             in_flight = self._supersede(
@@ -285,6 +287,8 @@ class Evaluator:
         lost: bool,
         now: datetime,
     ) -> PolicyMemory:
+        if not lost and memory.signals_lost is None and not memory.signals_lost_alerted:
+            return memory
         if not lost:
             return replace(memory, signals_lost=None, signals_lost_alerted=False)
         since = memory.signals_lost or now

@@ -66,6 +66,10 @@ class Reconciler:
         self._written: Counter[str] = Counter()  # settings of changes in flight, by change
         self._resting = Resting()
 
+    def numbers_came(self) -> None:
+        """Say that there are new numbers: each change is looked at in the next run."""
+        self._resting.wake_all()
+
     def run(self, *, between: Callable[[], object] = lambda: None) -> int:
         """Reconcile every open change once; return how many are still open.
 
@@ -138,6 +142,7 @@ class Reconciler:
             canary = Readings()
         if change.phase.ended:
             del self._written[change.id]
+            self._resting.wake_all()  # another one may have waited for its end
         else:
             now = self._clock.now()
             self._resting.lay(change.id, replace(ground, revision=change.revision), now=now)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from specpilot.domain.changes import FlagChange
 from specpilot.domain.policy import Policy, PolicyRef
-from specpilot.domain.readings import Reading
+from specpilot.domain.readings import Readings
 from specpilot.domain.situation import Decision
 
 
@@ -67,7 +67,7 @@ class PolicyStatus:
     last_flip: datetime | None = None
     verdict: str = ""
     replicas: tuple[ReplicaCount, ...] = ()
-    readings: tuple[Reading, ...] = ()
+    readings: Readings = field(default_factory=Readings)
     rule: str = ""
     rule_version: int | None = None
     conditions: tuple[Condition, ...] = field(default_factory=tuple)

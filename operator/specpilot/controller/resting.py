@@ -3,7 +3,7 @@
 Most of a flip is waiting, for pods that load a model and for numbers to come in, and each change is
 looked at every second so that what happens to it is answered at once. A look at one to which
 nothing has happened would find what the look before found, so it is left out: until something does
-happen, or numbers may have come in meanwhile. What depends on time alone is noticed that much late.
+happen, or numbers have come in. What depends on time alone is noticed a few seconds late.
 """
 
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from specpilot.domain.policy import Policy
 from specpilot.domain.situation import Decision
 from specpilot.domain.targets import TargetState
 
-SHARE = 0.25
-"""How long nothing new is expected, over the time that numbers take to come in."""
+SHARE = 0.5
+"""How long a change rests at most, over the time in which new numbers come in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,3 +71,7 @@ class Resting:
     def wake(self, change_id: str) -> None:
         """Have it looked at next time; from any thread."""
         self._resting.pop(change_id, None)
+
+    def wake_all(self) -> None:
+        """Have all of them looked at next time; from any thread."""
+        self._resting.clear()

@@ -160,6 +160,7 @@ class Runner:
             with self._turns.turn():
                 self._before_tick()
                 self._evaluator.tick(late=self.beat.pulse().words)
+            self._reconciler.numbers_came()
             self._soon.set()
         finally:
             self.beat.end()

@@ -123,7 +123,7 @@ def policy_status(
         last_flip=memory.last_flip,
         verdict=evaluation.words() if evaluation else "",
         replicas=replica_counts(state),
-        readings=tuple(readings.values()),
+        readings=readings,
         rule=f"{version.rule_set.name}@{version.version}/{winner.rule}" if winner else "",
         rule_version=version.version,
         conditions=(

@@ -1,14 +1,20 @@
 """A policy's status as the plain object that `kubectl get -o yaml` and `specpilot get` show."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from specpilot.controller.registry import Condition, PolicyStatus
-from specpilot.domain.readings import Reading
+from specpilot.domain.readings import Reading, Readings
 from specpilot.domain.signals import REMEMBERED, SIGNALS
 from specpilot.resources.mirror import timestamp
+
+gist_of: Callable[[PolicyStatus], tuple[object, ...]] = attrgetter(
+    *(f.name for f in fields(PolicyStatus) if f.name not in {"policy", "verdict", "readings"})
+)
+"""All that a status says besides its readings and the words about them."""
 
 _WORDS = {True: "True", False: "False", None: "Unknown"}
 
@@ -20,9 +26,9 @@ def status_object(
     return with_readings(words_object(status, previous=previous, now=now), status.readings)
 
 
-def with_readings(words: dict[str, Any], readings: Sequence[Reading]) -> dict[str, Any]:
+def with_readings(words: dict[str, Any], readings: Readings) -> dict[str, Any]:
     """Return the status with its readings."""
-    return words | {"readings": [_reading(r) for r in readings]} if readings else words
+    return words | {"readings": [_reading(r) for r in readings.values()]} if readings else words
 
 
 def words_object(

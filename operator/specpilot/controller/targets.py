@@ -40,6 +40,28 @@ def limits_left_to_rules(policy: Policy, *, engine: EngineRun) -> dict[str, int]
     }
 
 
+_MOST_KNOWN = 20_000
+"""Policies that are known before all are forgotten: more than anybody has at a time."""
+
+
+class ActiveSettings:
+    """Knows which of a policy's settings runs, and asks again when one of the three is another."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Policy, Declared, EngineRun, Setting]] = {}
+
+    def of(self, policy: Policy, declared: Declared, *, engine: EngineRun) -> Setting:
+        """See `active_setting`."""
+        known = self._known.get(policy.ref.uid)
+        if known is not None and known[0] is policy and known[1] is declared and known[2] is engine:
+            return known[3]
+        active = active_setting(policy, declared, engine=engine)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[policy.ref.uid] = (policy, declared, engine, active)
+        return active
+
+
 def active_setting(policy: Policy, declared: Declared, *, engine: EngineRun) -> Setting:
     """Return which of the policy's settings runs, judged by what the engine was told."""
     for setting in policy.settings.values():

@@ -74,12 +74,32 @@ class Worth:
     def __init__(self, *, began: datetime) -> None:
         self._began = began
         self._written: dict[str, datetime] = {}
+        self._right: dict[str, tuple[object, Mapping[str, Any]]] = {}
+
+    def quiet(
+        self, uid: str, gist: object, *, there: Mapping[str, Any], crowd: int, now: datetime
+    ) -> bool:
+        """Whether a status is right and need not be written for its readings, without a look at it.
+
+        Args:
+            uid: Of the policy.
+            gist: What there is to say besides readings and words about them.
+            there: The status that is there: the very same object while it is the same.
+            crowd: How many policies there are.
+            now: The time.
+        """
+        known, shown = self._right.get(uid, (None, None))
+        if shown is not there or known != gist:
+            return False
+        at = self._written.get(uid)
+        return at is not None and at <= now and not self._aged(uid, at, crowd=crowd, now=now)
 
     def writing(
         self,
         uid: str,
         wanted: Mapping[str, Any],
         *,
+        gist: object,
         there: Mapping[str, Any],
         crowd: int,
         now: datetime,
@@ -89,6 +109,7 @@ class Worth:
         Args:
             uid: Of the policy.
             wanted: What there is to say; readings may be left out.
+            gist: See `quiet`.
             there: The status that is there.
             crowd: How many policies there are.
             now: The time.
@@ -105,6 +126,11 @@ class Worth:
             return False
         if said != shown:
             return now - at >= WORDS_EVERY
+        self._right[uid] = (gist, there)
+        return self._aged(uid, at, crowd=crowd, now=now)
+
+    def _aged(self, uid: str, at: datetime, *, crowd: int, now: datetime) -> bool:
+        """Whether readings were written so long ago that they are written again."""
         # Spread out anew each time, or all that were written together would be so for ever.
         every = max(READINGS_EVERY, timedelta(seconds=crowd / READINGS_A_SECOND))
         return now - at >= every * (0.5 + _chance(f"{uid} {at}") / 2)
@@ -116,3 +142,4 @@ class Worth:
     def forget_all_but(self, uids: set[str]) -> None:
         """Forget policies that are gone."""
         self._written = {uid: at for uid, at in self._written.items() if uid in uids}
+        self._right = {uid: right for uid, right in self._right.items() if uid in uids}

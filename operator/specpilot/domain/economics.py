@@ -26,6 +26,7 @@ every step drafts. It also keeps when p changes, since a step costs more only wh
 to verify (cost of verification is linear in tokens below the knee).
 """
 
+import functools
 import hashlib
 import math
 import statistics
@@ -56,6 +57,7 @@ LARGEST_ERROR = 0.15
 """Largest standard error of a ratio, relative to it: more would be a guess."""
 
 
+@functools.lru_cache(maxsize=4096)
 def config_hash(config: str) -> str:
     """Short name of a rendered config, for telling whether two are the same."""
     return hashlib.sha256(config.encode()).hexdigest()[:16]

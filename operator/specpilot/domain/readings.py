@@ -5,6 +5,7 @@ impossible: `value` is None exactly when `reason` is set.
 """
 
 import math
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -71,7 +72,7 @@ class Readings(Mapping[str, Reading]):
     """Readings by signal name; a signal nobody reported reads as NoData.
 
     Attributes:
-        by_signal: The readings.
+        by_signal: The readings, or what makes them when they are asked for.
         trouble: What went wrong when the source looked last, "" when nothing did. What it saw
             before may still be young enough to be used, so the readings need not be Unknown.
     """
@@ -86,10 +87,14 @@ class Readings(Mapping[str, Reading]):
 
     def merged(self, readings: Iterable[Reading]) -> "Readings":
         """These readings, and others that replace those of the same signal."""
-        return Readings({**self.by_signal, **{r.signal: r for r in readings}}, self.trouble)
+        # On top, and not one by one into another: they may be made only when they are asked for.
+        return Readings(ChainMap({r.signal: r for r in readings}, self.by_signal), self.trouble)  # type: ignore[arg-type]  # written to by nobody
 
     def __getitem__(self, signal: str) -> Reading:
-        return self.by_signal.get(signal) or unknown(signal, UnknownReason.NO_DATA)
+        try:
+            return self.by_signal[signal]
+        except KeyError:
+            return unknown(signal, UnknownReason.NO_DATA)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.by_signal)

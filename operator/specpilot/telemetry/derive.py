@@ -3,8 +3,10 @@
 Here is which signal is made how; `derivation` says what each way means.
 """
 
-from collections.abc import Callable, Collection
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import TypeAlias
 
 from specpilot.domain.readings import Reading, Readings, UnknownReason, unknown
@@ -13,6 +15,8 @@ from specpilot.telemetry.derivation import Derivation
 from specpilot.telemetry.names import Counter, DeviceGauge, Family, Gauge
 from specpilot.telemetry.reads import counter, gauge, generated, steps, together
 from specpilot.telemetry.windows import Arm, Fault, failed_window
+
+log = logging.getLogger(__name__)
 
 _LATENCIES = {
     "tpot": Family.TPOT,
@@ -74,10 +78,84 @@ _DEVICES: dict[str, DeviceGauge] = {str(kind): kind for kind in DeviceGauge}
 _QUANTILES = {f"{p}_p{q}": (p, q / 100) for p in _LATENCIES for q in (50, 90, 95, 99)}
 
 
+class Derived(Mapping[str, Reading]):
+    """The readings of one arm, each made when somebody asks for it.
+
+    A tick asks for what its rules name. The others are there to be shown and compared, now and
+    then, and making them all at every tick would be most of a tick's work.
+
+    Args:
+        arm: The windows of the replicas that serve.
+        ready: How many replicas of the arm serve, as the fleet says.
+        devices: What GPU exporters say of the same replicas; None where nobody asks them.
+        signals: Names of the signals that there are readings of.
+    """
+
+    def __init__(
+        self, arm: Arm, *, ready: int, devices: Arm | None, signals: Collection[str]
+    ) -> None:
+        self._arm = arm
+        self._ready = ready
+        self._exported = devices
+        self._made: dict[str, Reading | None] = dict.fromkeys(signals)
+
+    @cached_property
+    def _engine(self) -> Derivation:
+        return Derivation(self._arm)
+
+    @cached_property
+    def _devices(self) -> Derivation:
+        return Derivation(self._exported or _no_exporter(self._arm))
+
+    def __getitem__(self, signal: str) -> Reading:
+        made = self._made[signal]
+        if made is None:
+            try:
+                made = self._make(signal)
+            except Exception as error:  # who asks has other signals and targets to serve
+                log.exception("deriving %s failed", signal)
+                words = f"failed ({type(error).__name__}); the log has the details"
+                made = unknown(signal, UnknownReason.SOURCE_ERROR, f"telemetry: {words}")
+            self._made[signal] = made
+        return made
+
+    def __contains__(self, signal: object) -> bool:
+        return signal in self._made
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def _make(self, signal: str) -> Reading:
+        if (recipe := _RECIPES.get(signal)) is not None:
+            return recipe(self._engine, signal)
+        if (kind := _DEVICES.get(signal)) is not None:
+            return self._devices.of_devices(signal, kind)
+        if (percentile := _QUANTILES.get(signal)) is not None:
+            return self._quantile(signal, percentile[0])
+        if signal == "replicas_ready":
+            return self._engine.ready(self._ready)
+        words = "no such signal; `specpilot signals` lists them"
+        return unknown(signal, UnknownReason.NOT_EXPORTED, words)
+
+    def _quantile(self, signal: str, prefix: str) -> Reading:
+        """All wanted quantiles of a histogram are made together: merging it is most of the work."""
+        some = [
+            (other, percentile[1])
+            for other in self._made
+            if (percentile := _QUANTILES.get(other)) is not None and percentile[0] == prefix
+        ]
+        found = {r.signal: r for r in self._engine.quantiles(_LATENCIES[prefix], some)}
+        self._made.update(found)
+        return found[signal]
+
+
 def derive(
     arm: Arm, *, ready: int, devices: Arm | None = None, signals: Collection[str] = ()
 ) -> Readings:
-    """Turn one arm into readings.
+    """Turn one arm into readings, see `Derived`.
 
     Args:
         arm: The windows of the replicas that serve.
@@ -85,28 +163,9 @@ def derive(
         devices: What GPU exporters say of the same replicas; None where nobody asks them.
         signals: Names in the catalogue, remembered ones left out; empty means all others.
     """
-    engine = Derivation(arm)
-    gpu: Derivation | None = None  # most questions are not about devices
     wanted = [signal for signal in signals or MEASURED if signal not in REMEMBERED]
-    found: list[Reading] = []
-    quantiles: dict[str, list[tuple[str, float]]] = {}
-    for signal in wanted:
-        if (recipe := _RECIPES.get(signal)) is not None:
-            found.append(recipe(engine, signal))
-        elif (kind := _DEVICES.get(signal)) is not None:
-            gpu = gpu or Derivation(devices or _no_exporter(arm))
-            found.append(gpu.of_devices(signal, kind))
-        elif (percentile := _QUANTILES.get(signal)) is not None:
-            prefix, q = percentile
-            quantiles.setdefault(prefix, []).append((signal, q))
-        elif signal == "replicas_ready":
-            found.append(engine.ready(ready))
-        else:
-            words = "no such signal; `specpilot signals` lists them"
-            found.append(unknown(signal, UnknownReason.NOT_EXPORTED, words))
-    for prefix, some in quantiles.items():
-        found += engine.quantiles(_LATENCIES[prefix], some)
-    return Readings.of(found, trouble=trouble(arm))
+    made = Derived(arm, ready=ready, devices=devices, signals=wanted)
+    return Readings(made, trouble(arm))
 
 
 def needs_devices(signals: Collection[str]) -> bool:

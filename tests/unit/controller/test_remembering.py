@@ -65,7 +65,7 @@ def measurements(world: World) -> list[Measurement]:
 
 
 def reading(world: World, signal: str) -> Reading:
-    return next(r for r in world.status().readings if r.signal == signal)
+    return world.status().readings[signal]
 
 
 def changes_ended(world: World, count: int) -> bool:

@@ -32,6 +32,9 @@ class Jobs:
         self.tick()
         between()
 
+    def numbers_came(self) -> None:
+        pass
+
 
 def test_a_database_that_is_away_is_said_once_and_so_is_its_return(
     caplog: pytest.LogCaptureFixture,

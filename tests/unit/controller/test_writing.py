@@ -57,18 +57,18 @@ def worth(uid: str = "u", *, at: datetime = NOW) -> Worth:
 )
 def test_writing(wanted: Status, after: timedelta, written: bool, reason: str) -> None:
     now = NOW + after
-    found = worth().writing("u", wanted, there=status(), crowd=1, now=now)
+    found = worth().writing("u", wanted, gist=0, there=status(), crowd=1, now=now)
     assert found is written, reason
 
 
 def test_a_status_that_somebody_else_changed_is_put_right_at_once() -> None:
-    assert worth().writing("u", status(), there={}, crowd=1, now=NOW)
+    assert worth().writing("u", status(), gist=0, there={}, crowd=1, now=NOW)
 
 
 def test_a_new_process_writes_nothing_that_is_there_already() -> None:
     made = Worth(began=BEGAN)
-    assert not made.writing("u", status(batch=13.0), there=status(), crowd=1, now=NOW)
-    assert made.writing("u", status(batch=13.0), there=status(), crowd=1, now=NOW + MINUTE)
+    assert not made.writing("u", status(batch=13.0), gist=0, there=status(), crowd=1, now=NOW)
+    assert made.writing("u", status(batch=13.0), gist=0, there=status(), crowd=1, now=NOW + MINUTE)
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,50 @@ def test_a_new_leader_does_not_say_that_all_signals_are_lost(
     wanted: Status, there: Status, after: timedelta, written: bool, reason: str
 ) -> None:
     made = Worth(began=NOW)
-    assert made.writing("u", wanted, there=there, crowd=1, now=NOW + after) is written, reason
+    assert made.writing("u", wanted, gist=0, there=there, crowd=1, now=NOW + after) is written, (
+        reason
+    )
 
 
 def test_a_clock_that_is_set_back_does_not_silence_it_for_long() -> None:
     made = worth(at=NOW + 60 * MINUTE)
     moved = status(batch=13.0)
-    assert not made.writing("u", moved, there=status(), crowd=1, now=NOW)
-    assert made.writing("u", moved, there=status(), crowd=1, now=NOW + MINUTE)
+    assert not made.writing("u", moved, gist=0, there=status(), crowd=1, now=NOW)
+    assert made.writing("u", moved, gist=0, there=status(), crowd=1, now=NOW + MINUTE)
+
+
+THERE = status()
+
+
+@pytest.mark.parametrize(
+    ("gist", "there", "after", "quiet", "reason"),
+    [
+        ("same", THERE, SECOND, True, "nothing has changed"),
+        ("other", THERE, SECOND, False, "there is something else to say"),
+        (
+            "same",
+            status(),
+            SECOND,
+            False,
+            "it was written anew, by whomever: it is looked at again",
+        ),
+        ("same", THERE, MINUTE, False, "its readings are old"),
+        ("same", THERE, -SECOND, False, "the clock was set back: the look puts that right"),
+    ],
+)
+def test_a_status_that_is_right_is_not_put_together(
+    gist: str, there: Status, after: timedelta, quiet: bool, reason: str
+) -> None:
+    made = worth()
+    assert not made.quiet("u", "same", there=THERE, crowd=1, now=NOW), "nobody has looked yet"
+    assert not made.writing("u", status(batch=13.0), gist="same", there=THERE, crowd=1, now=NOW)
+    assert made.quiet("u", gist, there=there, crowd=1, now=NOW + after) is quiet, reason
+
+
+def test_a_status_that_waits_for_its_turn_is_never_quiet() -> None:
+    made, moved = worth(), status(message="3 of 3 replicas are ready")
+    assert not made.writing("u", moved, gist="moved", there=THERE, crowd=1, now=NOW + SECOND)
+    assert not made.quiet("u", "moved", there=THERE, crowd=1, now=NOW + SECOND)
 
 
 def test_readings_of_many_policies_are_written_at_a_bounded_rate_and_spread_out() -> None:
@@ -100,7 +136,11 @@ def test_readings_of_many_policies_are_written_at_a_bounded_rate_and_spread_out(
     moved, there, now = status(batch=13.0), status(), NOW
     a_tick: list[int] = []
     for _ in range(120):
-        due = [uid for uid in uids if made.writing(uid, moved, there=there, crowd=crowd, now=now)]
+        due = [
+            uid
+            for uid in uids
+            if made.writing(uid, moved, gist=0, there=there, crowd=crowd, now=now)
+        ]
         for uid in due:
             made.wrote(uid, now=now)
         a_tick.append(len(due))

@@ -6,10 +6,10 @@ turns a server-side apply into a strategic merge *silently* when the content typ
 is used of the client is what is hard to get right: kubeconfig, rotating tokens, TLS, proxies.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from kubernetes import config as kubeconfig_loader
 from kubernetes.client.api_client import ApiClient
 from kubernetes.client.configuration import Configuration
@@ -82,7 +82,7 @@ class Stream:
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     if line:
-                        yield json.loads(line)
+                        yield msgspec.json.decode(line)
         except (HTTPError, OSError, ValueError) as error:
             raise ApiError(f"{self._request}: the watch broke: {error}", status=0) from error
         finally:
@@ -141,7 +141,7 @@ class Api:
         """
         response = self._open(request, timeout=timeout_s or self.timeout_s)
         try:
-            answer = json.loads(response.data)
+            answer = msgspec.json.decode(response.data)
         except (HTTPError, OSError, ValueError) as error:
             raise ApiError(f"{request}: the answer broke off: {error}", status=0) from error
         if not isinstance(answer, dict):
@@ -251,7 +251,7 @@ _REMEDIES = {
 def _refusal(request: Request, response: BaseHTTPResponse) -> ApiError:
     text = response.data.decode(errors="replace")
     try:
-        status = json.loads(text)
+        status = msgspec.json.decode(text)
         message, reason = str(status.get("message") or ""), str(status.get("reason") or "")
     except (ValueError, AttributeError):
         message, reason = text.strip()[:300], ""

@@ -27,8 +27,8 @@ class Store:
         with self._lock:
             return len(self._objects)
 
-    def revision(self, namespace: str) -> int:
-        """Another number as soon as an object of the namespace came, changed or went."""
+    def revision(self, namespace: str = "") -> int:
+        """Another number as soon as an object, or one of a namespace, came, changed or went."""
         with self._lock:
             return self._revisions[namespace]
 
@@ -79,7 +79,7 @@ class Store:
                 return False
             self._unlink(key, known)
         self._objects[key] = obj
-        self._revisions[key[0]] += 1
+        self._changed(key)
         owner = controller_of(obj)
         if owner is not None:
             self._owned.setdefault(str(owner.get("uid")), {})[key] = obj
@@ -89,9 +89,13 @@ class Store:
         known = self._objects.pop(key, None)
         if known is None:
             return False
-        self._revisions[key[0]] += 1
+        self._changed(key)
         self._unlink(key, known)
         return True
+
+    def _changed(self, key: Key) -> None:
+        self._revisions[key[0]] += 1
+        self._revisions[""] += 1
 
     def _unlink(self, key: Key, obj: Object) -> None:
         owner = controller_of(obj)
