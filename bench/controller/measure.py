@@ -17,6 +17,8 @@ JsonObject = dict[str, Any]
 
 FLIPPING = 0.05
 """Share of the targets whose load rises."""
+_GOLDEN = (5**0.5 - 1) / 2
+"""Spreads loads over the span so that no two rise at about the same moment of an interval."""
 _SETTLING_TICKS = 4
 _WORKLOADS = frozenset({"deployments"})
 _WRITTEN = _WORKLOADS | {"speculationpolicies/status", "flagchanges"}
@@ -117,7 +119,7 @@ def _costs(
 
 
 def _flips(rig: Rig, operator: Operator, *, targets: int, plan: Plan) -> JsonObject:
-    """Let the load of some targets rise, one after the other within two intervals."""
+    """Let the load of some targets rise, spread evenly over two intervals."""
     calm = {
         policy["metadata"]["name"]
         for policy in rig.policies()
@@ -128,7 +130,7 @@ def _flips(rig: Rig, operator: Operator, *, targets: int, plan: Plan) -> JsonObj
     chosen = chosen[: max(1, round(targets * FLIPPING))]
     span = 2 * plan.interval_s
     begin = time.time() + 2.0
-    moments = {i: begin + span * n / len(chosen) for n, i in enumerate(chosen)}
+    moments = {i: begin + span * (n * _GOLDEN % 1.0) for n, i in enumerate(chosen)}
     rig.audit.news()
     rig.asked()
     before = operator.account()

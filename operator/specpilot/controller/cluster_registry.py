@@ -37,8 +37,9 @@ from specpilot.store import RuleOwner, RuleSetOwnedError, Store
 
 log = logging.getLogger(__name__)
 
-CHANGES_EVERY = timedelta(seconds=15)
-"""How often a flag change is shown in which only the numbers within words changed."""
+CHANGES_EVERY = timedelta(seconds=30)
+"""How often a flag change is shown that has taken no step and waits for the same, with other
+numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,7 @@ class ClusterRegistry:
         if policy is None or policy["metadata"]["uid"] != change.policy.uid:
             return
         now = self._clock.now()
-        gist = (change.revision, without_numbers(waiting_for))
+        gist = (change.step, without_numbers(waiting_for))
 
         def is_shown() -> bool:
             before, at = self._shown.get(change.id, (None, now))

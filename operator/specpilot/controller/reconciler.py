@@ -64,6 +64,7 @@ class Reconciler:
         self._patch = parts.patch
         self._caught_up = False
         self._written: Counter[str] = Counter()  # settings of changes in flight, by change
+        self._open: dict[str, FlagChange] = {}  # as they were read last
         self._resting = Resting()
 
     def numbers_came(self) -> None:
@@ -80,11 +81,13 @@ class Reconciler:
         """
         self._catch_up()
         with self._store.read() as uow:
-            changes = uow.changes.open()
+            changes = uow.changes.open(known=self._open)
+        self._open = {change.id: change for change in changes}
         if not changes:
             return 0
         policies = {p.ref.uid: p for p in self._registry.policies()}
         still_open = 0
+        noted: list[FlagChange] = []
         with Acts() as acts:
             for change in changes:
                 policy = policies.get(change.policy.uid)
@@ -93,7 +96,8 @@ class Reconciler:
                     continue
                 acts.make_room()
                 try:
-                    still_open += not self._reconcile(change, policy, acts).phase.ended
+                    moved = self._reconcile(change, policy, acts, noted)
+                    still_open += not moved.phase.ended
                 except ConcurrentUpdateError:
                     still_open += 1  # moved on by another process: seen at the next run
                 except StoreError:
@@ -102,6 +106,7 @@ class Reconciler:
                     still_open += 1
                     log.exception("change %s could not be reconciled", change.id)
                 between()
+            self._recorder.note(noted)
         return still_open
 
     def _catch_up(self) -> None:
@@ -115,8 +120,13 @@ class Reconciler:
                 self._registry.publish_change(change, waiting_for="")
         self._caught_up = True
 
-    def _reconcile(self, change: FlagChange, policy: Policy | None, acts: Acts) -> FlagChange:
-        """Take every step that is due, then bring the workload closer to what the phase asks."""
+    def _reconcile(
+        self, change: FlagChange, policy: Policy | None, acts: Acts, noted: list[FlagChange]
+    ) -> FlagChange:
+        """Take every step that is due, then bring the workload closer to what the phase asks.
+
+        A change of which more is known now and that takes no step is added to `noted`.
+        """
         state = observe(self._fleet, change.target)
         pending = change.phase is Phase.PENDING
         ground = Ground(
@@ -128,7 +138,7 @@ class Reconciler:
         if self._rests(change, ground):
             return change
         self._resting.wake(change.id)
-        change = self._mark(change, state)
+        stored, change = change, self._mark(change, state)
         canary = Readings()
         if policy is not None and change.phase in MEASURED_PHASES:
             change, canary = self._measure(change, policy, state)
@@ -138,14 +148,18 @@ class Reconciler:
             if isinstance(step, Wait):
                 waiting_for = step.message
                 break
-            change = self._step(change, step, policy, state)
+            stored = change = self._step(change, step, policy, state)
             canary = Readings()
         if change.phase.ended:
             del self._written[change.id]
             self._resting.wake_all()  # another one may have waited for its end
         else:
+            revision = change.revision
+            if change is not stored:
+                noted.append(change)
+                revision += 1
             now = self._clock.now()
-            self._resting.lay(change.id, replace(ground, revision=change.revision), now=now)
+            self._resting.lay(change.id, replace(ground, revision=revision), now=now)
             self._act(change, policy.canary.replicas if policy is not None else 1, state, acts)
         self._registry.publish_change(change, waiting_for=waiting_for)
         return change
@@ -169,7 +183,7 @@ class Reconciler:
             seen = look(seen, state.live(), now=self._clock.now())
         if (applied, seen) == (change.seen_applied, change.seen):
             return change
-        return self._recorder.note(change, seen_applied=applied, seen=seen)
+        return replace(change, seen_applied=applied, seen=seen)
 
     def _measure(
         self, change: FlagChange, policy: Policy, state: TargetState
@@ -204,10 +218,10 @@ class Reconciler:
                 control=answers.get(f"{change.id}/control"),
             )
             if change.phase is Phase.ANALYSING:
-                change = self._recorder.note(change, slices=(*change.slices, closed))
+                change = replace(change, slices=(*change.slices, closed))
             else:
                 kept = (*change.watched, closed)[-KEPT:]
-                change = self._recorder.note(change, watched=kept)
+                change = replace(change, watched=kept)
         return change, answers.get(whole, Readings())
 
     def _situation(

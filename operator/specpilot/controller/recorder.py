@@ -4,6 +4,8 @@ One transaction: either all of it is there or nothing is. A step that another pr
 fails on the revision of the change, and nothing of it is written twice.
 """
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +24,7 @@ from specpilot.domain.economics import Measurement
 from specpilot.domain.policy import Event, Policy
 from specpilot.domain.ports import Clock
 from specpilot.domain.probing import after
-from specpilot.store import Store, UnitOfWork
+from specpilot.store import ConcurrentUpdateError, Store, UnitOfWork
 from specpilot.store.codec import change_to_plain, declared_to_plain, evidence_to_plain
 
 
@@ -106,10 +108,17 @@ class Recorder:
             )
         return stored
 
-    def note(self, change: FlagChange, **fields: Any) -> FlagChange:
-        """Store fields that are no step: the analysis so far, what has been seen."""
+    def note(self, changes: Sequence[FlagChange]) -> None:
+        """Store of changes what is no step: the analysis so far, what has been seen.
+
+        One that was moved on meanwhile stays as it is: it will be looked at again.
+        """
+        if not changes:
+            return
         with self._store.begin() as uow:
-            return uow.changes.put(replace(change, **fields))
+            for change in changes:
+                with suppress(ConcurrentUpdateError):
+                    uow.changes.put(change)
 
     def alert(self, policy: Policy, event: Event, *, key: str, message: str) -> None:
         """Put an alert that belongs to no change into the outbox, for who asked for it.

@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from specpilot.domain.changes import FlagChange, Phase
 from specpilot.domain.targets import TargetRef
 from specpilot.store.codec import change_from_plain, change_to_plain
+from specpilot.store.database import chunks
 from specpilot.store.errors import ConcurrentUpdateError, DuplicateChangeError, TargetBusyError
 from specpilot.store.models import FlagChangeRow, Plain
 
@@ -37,6 +38,9 @@ def _row(change: FlagChange) -> dict[str, object]:
     }
 
 
+_CHUNK = 500
+_NONE: Mapping[str, FlagChange] = {}
+
 _POLICY = FlagChangeRow.policy_uid == bindparam("policy_uid")
 _TARGET = (
     (FlagChangeRow.target_kind == bindparam("kind"))
@@ -48,10 +52,20 @@ _SETTLED = FlagChangeRow.phase.in_(
 )
 _LIMIT = bindparam("limit", type_=Integer)
 
+_ADD = insert(FlagChangeRow)
+_PUT = update(FlagChangeRow).where(
+    FlagChangeRow.id == bindparam("of_id"), FlagChangeRow.revision == bindparam("of_revision")
+)
 _ALL = select(FlagChangeRow.body)
 _NEWEST_FIRST = _ALL.order_by(FlagChangeRow.created_at.desc(), FlagChangeRow.id)
 _GET = _ALL.where(FlagChangeRow.id == bindparam("id"))
 _OPEN = _ALL.where(~FlagChangeRow.ended).order_by(FlagChangeRow.created_at, FlagChangeRow.id)
+_OPEN_REVISIONS = (
+    select(FlagChangeRow.id, FlagChangeRow.revision)
+    .where(~FlagChangeRow.ended)
+    .order_by(FlagChangeRow.created_at, FlagChangeRow.id)
+)
+_SOME = _ALL.where(FlagChangeRow.id.in_(bindparam("ids", expanding=True)))
 _IN_FLIGHT = _NEWEST_FIRST.where(_TARGET, ~FlagChangeRow.ended).limit(1)
 _ENDED_SINCE = _NEWEST_FIRST.where(_TARGET, FlagChangeRow.ended_at >= bindparam("since"))
 _OUTCOMES = _NEWEST_FIRST.where(_TARGET, _SETTLED).limit(_LIMIT)
@@ -84,7 +98,7 @@ class Changes:
         """
         try:
             with self._connection.begin_nested():
-                self._connection.execute(insert(FlagChangeRow).values(_row(change)))
+                self._connection.execute(_ADD, _row(change))
         except IntegrityError:
             if self.get(change.id) is not None:
                 raise DuplicateChangeError(f"there is a flag change {change.id} already") from None
@@ -107,11 +121,8 @@ class Changes:
             ConcurrentUpdateError: It was written since `change` was read, or is gone.
         """
         stored = replace(change, revision=change.revision + 1)
-        done = self._connection.execute(
-            update(FlagChangeRow)
-            .where(FlagChangeRow.id == change.id, FlagChangeRow.revision == change.revision)
-            .values(_row(stored))
-        )
+        before = {"of_id": change.id, "of_revision": change.revision}
+        done = self._connection.execute(_PUT, {**_row(stored), **before})
         if done.rowcount != 1:
             now = self.get(change.id)
             state = "does not exist" if now is None else f"is at revision {now.revision}"
@@ -126,9 +137,24 @@ class Changes:
         found = self._read(_IN_FLIGHT, _key(target))
         return found[0] if found else None
 
-    def open(self) -> list[FlagChange]:
-        """Return all flag changes that have not ended, oldest first."""
-        return self._read(_OPEN, {})
+    def open(self, *, known: Mapping[str, FlagChange] = _NONE) -> list[FlagChange]:
+        """Return all flag changes that have not ended, oldest first.
+
+        Args:
+            known: Some that were read before, by id: those that are as they were are not read anew.
+        """
+        if not known:
+            return self._read(_OPEN, {})
+        stand = self._connection.execute(_OPEN_REVISIONS).all()
+        ids = [
+            row.id for row in stand if row.id not in known or known[row.id].revision != row.revision
+        ]
+        fresh = {
+            change.id: change
+            for some in chunks(ids, _CHUNK)
+            for change in self._read(_SOME, {"ids": some})
+        }
+        return [fresh.get(row.id) or known[row.id] for row in stand]
 
     def recent(
         self, *, policy_uid: str | None = None, target: TargetRef | None = None, limit: int = 50

@@ -10,7 +10,7 @@ no moment between the look and the write.
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from specpilot.store.errors import DeposedError
 from specpilot.store.models import LeadershipRow
@@ -39,24 +39,26 @@ class Leadership:
         return (self.lease_created, self.transitions)
 
 
+_HERE = LeadershipRow.lease == bindparam("of_lease")
+_FIND = select(LeadershipRow.lease_created, LeadershipRow.transitions, LeadershipRow.holder).where(
+    _HERE
+)
+
+
 def hold(connection: Connection, leadership: Leadership) -> None:
     """Note the leadership in a transaction that writes, or refuse it.
 
     Raises:
         DeposedError: A later leader has written since.
     """
-    row = LeadershipRow
-    here = row.lease == leadership.lease
-    found = connection.execute(
-        select(row.lease_created, row.transitions, row.holder).where(here)
-    ).one_or_none()
+    found = connection.execute(_FIND, {"of_lease": leadership.lease}).one_or_none()
     values = {
         "lease_created": leadership.lease_created,
         "transitions": leadership.transitions,
         "holder": leadership.holder,
     }
     if found is None:
-        connection.execute(insert(row).values(lease=leadership.lease, **values))
+        connection.execute(insert(LeadershipRow).values(lease=leadership.lease, **values))
         return
     newest = (found.lease_created, found.transitions)
     if newest > leadership.order:
@@ -65,4 +67,6 @@ def hold(connection: Connection, leadership: Leadership) -> None:
             f"(transition {found.transitions}; this process had {leadership.transitions})"
         )
     if newest < leadership.order:
-        connection.execute(update(row).where(here).values(**values))
+        connection.execute(
+            update(LeadershipRow).where(_HERE).values(**values), {"of_lease": leadership.lease}
+        )

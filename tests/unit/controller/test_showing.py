@@ -103,8 +103,8 @@ def test_steps_are_shown_in_order_and_the_newest_stays(
     cluster.may_answer.clear()
     registry.publish_change(change(), waiting_for="")
     wait_for(lambda: cluster.begun == 1, deadline=LONG_S, describe="it is being written")
-    for revision, phase in enumerate((Phase.ANALYSING, Phase.PROMOTING, Phase.SUCCEEDED), 1):
-        registry.publish_change(change(phase, revision=revision), waiting_for="")
+    for step, phase in enumerate((Phase.ANALYSING, Phase.PROMOTING, Phase.SUCCEEDED), 1):
+        registry.publish_change(change(phase, step=step), waiting_for="")
     cluster.may_answer.set()
     assert changes.wait_idle(timeout_s=LONG_S)
     assert cluster.phases == ["Canary", "Succeeded"]
@@ -126,11 +126,11 @@ def test_what_was_refused_is_tried_again_at_the_next_look(
 def test_numbers_within_the_words_are_shown_now_and_then(
     registry: ClusterRegistry, cluster: Cluster, changes: Publisher, clock: WorldClock
 ) -> None:
-    for seconds in (0, 5, 5, 5, 5):
+    for seconds in (0, 10, 10, 10, 10):
         clock.at += timedelta(seconds=seconds)
         registry.publish_change(change(), waiting_for=f"{clock.at:%H:%M:%S}")
         assert changes.wait_idle(timeout_s=LONG_S)
-    assert timedelta(seconds=15) == CHANGES_EVERY
+    assert timedelta(seconds=30) == CHANGES_EVERY
     assert cluster.phases == ["Canary"] * 2
 
 
