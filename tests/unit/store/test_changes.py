@@ -80,6 +80,25 @@ def test_an_ended_change_frees_its_target(store: Store, phase: Phase) -> None:
         assert [c.id for c in unit.changes.open()] == ["second"]
 
 
+def test_open_changes_that_are_known_are_not_read_anew(store: Store) -> None:
+    names = ("same", "moved", "over", "new")
+    with store.begin() as unit:
+        for name in names[:3]:
+            unit.changes.add(change(name, target=target(name)))
+    with store.read() as unit:
+        known = {each.id: each for each in unit.changes.open()}
+    with store.begin() as unit:
+        unit.changes.put(replace(known["moved"], message="on"))
+        unit.changes.put(replace(known["over"], phase=Phase.SUCCEEDED, ended_at=T0))
+        unit.changes.add(change("new", target=target("new")))
+    with store.read() as unit:
+        found = {each.id: each for each in unit.changes.open(known=known)}
+        assert [*found.values()] == unit.changes.open(), "the same as without"
+    assert found.keys() == {"same", "moved", "new"}
+    assert found["same"] is known["same"]
+    assert found["moved"].message == "on"
+
+
 def test_an_id_is_used_once(store: Store) -> None:
     with store.begin() as unit:
         unit.changes.add(ended("same"))
