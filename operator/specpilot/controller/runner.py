@@ -23,6 +23,9 @@ from specpilot.store import StoreError
 log = logging.getLogger(__name__)
 
 
+_AGAIN_S = 0.05
+
+
 class SystemClock:
     """The wall clock."""
 
@@ -83,6 +86,7 @@ class Runner:
         )
         self._ended = threading.Event()
         self._soon = threading.Event()  # a reconciliation is wanted now, or the end
+        self._reconciling = threading.Event()
         self._minder = threading.Thread(target=self._mind, name="clock", daemon=True)
         self._scheduler.add_listener(self._late, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES)
 
@@ -140,8 +144,10 @@ class Runner:
             if self._ended.is_set():
                 return
             if soon:
-                self._soon.clear()
-                self._scheduler.modify_job("reconcile", next_run_time=datetime.now(UTC))
+                if not self._reconciling.is_set():
+                    self._scheduler.modify_job("reconcile", next_run_time=datetime.now(UTC))
+                # The scheduler skips a run while the one before is ending: until one has begun.
+                self._ended.wait(_AGAIN_S)
             back = watch.set_back_s()
             if back:
                 log.warning("the clock was set back by %.0f s", back)
@@ -160,14 +166,19 @@ class Runner:
             with self._turns.turn():
                 self._before_tick()
                 self._evaluator.tick(late=self.beat.pulse().words)
-            self._reconciler.numbers_came()
-            self._soon.set()
+                self._reconciler.numbers_came()
+                self._soon.set()
         finally:
             self.beat.end()
 
     def _reconcile(self) -> None:
         with self._turns.turn():
-            self._reconciler.run(between=self._turns.offer)
+            self._soon.clear()
+            self._reconciling.set()
+            try:
+                self._reconciler.run(between=self._turns.offer)
+            finally:
+                self._reconciling.clear()
 
     def _late(self, event: JobEvent) -> None:
         if event.job_id == "tick":

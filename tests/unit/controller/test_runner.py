@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -15,7 +16,8 @@ from tests.cluster.waiting import wait_for
 class Jobs:
     """Stands in for evaluator and reconciler: counts, and fails while told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, lingers_s: float = 0.0) -> None:
+        self.lingers_s = lingers_s
         self.runs = 0
         self.failing = True
         self.enough = threading.Event()
@@ -30,7 +32,9 @@ class Jobs:
 
     def run(self, *, between: Callable[[], object]) -> None:
         self.tick()
+        time.sleep(self.lingers_s)
         between()
+        time.sleep(self.lingers_s)
 
     def numbers_came(self) -> None:
         pass
@@ -93,9 +97,13 @@ def test_jobs_that_would_wait_for_the_clock_are_run_at_once() -> None:
             wait_for(lambda: jobs.runs > runs, describe="another run")  # noqa: B023
 
 
-def test_what_a_tick_opened_is_taken_up_at_once() -> None:
+@pytest.mark.parametrize(
+    ("lingers_s", "reason"),
+    [(0.0, "nothing is under way"), (0.5, "the tick comes in the middle of a run")],
+)
+def test_what_a_tick_opened_is_taken_up_at_once(lingers_s: float, reason: str) -> None:
     """Not at the next beat, which is an hour away here."""
-    ticking, reconciling = Jobs(), Jobs()
+    ticking, reconciling = Jobs(), Jobs(lingers_s=lingers_s)
     ticking.failing = reconciling.failing = False
     with Runner(
         evaluator=ticking,  # type: ignore[arg-type]
@@ -105,5 +113,5 @@ def test_what_a_tick_opened_is_taken_up_at_once() -> None:
         interval_s=3600,
         pace_s=3600,
     ):
-        wait_for(lambda: reconciling.runs == 2, describe="the run after the tick")
+        wait_for(lambda: reconciling.runs == 2, describe=f"the run after the tick: {reason}")
     assert ticking.runs == 1
