@@ -6,8 +6,8 @@ policies at a time: the first of five thousand need not wait until the last has 
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -31,6 +31,7 @@ from specpilot.controller.targets import (
     limits_left_to_rules,
     observe,
 )
+from specpilot.controller.ticking import Case, Tick
 from specpilot.controller.wanted import flight_ask, tick_ask, wanted_signals
 from specpilot.domain import contests
 from specpilot.domain.changes import ChangeReason, FlagChange, Phase, Transition
@@ -61,33 +62,6 @@ def remember_active(memory: PolicyMemory, active: Setting, *, now: datetime) -> 
     if not active.is_off and active.name != UNRECOGNISED:
         memory = replace(memory, last_speculating=active.name)
     return memory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tick:
-    """What a tick knows, and what comes of it.
-
-    Attributes:
-        now: When it began.
-        states: Every policy's target, by the policy's uid, as with the next and `after`.
-        memories: What is remembered of policies.
-        in_flight: Open changes, by the key of their target.
-        after: What is to be remembered.
-        to_show: What puts the status of each policy together.
-    """
-
-    now: datetime
-    states: Mapping[str, TargetState]
-    memories: Mapping[str, PolicyMemory]
-    in_flight: Mapping[tuple[str, str, str], FlagChange]
-    after: dict[str, PolicyMemory] = field(default_factory=dict)
-    to_show: list[tuple[Policy, Callable[[], PolicyStatus]]] = field(default_factory=list)
-
-    def memory(self, policy: Policy) -> PolicyMemory:
-        return self.memories.get(policy.ref.uid, PolicyMemory())
-
-    def change(self, policy: Policy) -> FlagChange | None:
-        return self.in_flight.get(policy.target.key)
 
 
 class Evaluator:
@@ -129,12 +103,14 @@ class Evaluator:
             in_flight = {c.target.key: c for c in uow.changes.open()}
             self._remembering.load(uow, mine, now=now)
             self._rulebook.load(uow)
+        tick = Tick(now=now, states=states, memories=memories, in_flight=in_flight)
+        cases = [self._case(policy, tick) for policy in mine]
+        self._telemetry.expect([ask for case in cases for ask in case.asks])
         self._telemetry.track([r for s in states.values() for r in s.live()])
-        tick = _Tick(now=now, states=states, memories=memories, in_flight=in_flight)
         trouble: StoreError | None = None
         try:
-            for start in range(0, len(mine), AT_A_TIME):
-                self._judge(mine[start : start + AT_A_TIME], tick)
+            for start in range(0, len(cases), AT_A_TIME):
+                self._judge(cases[start : start + AT_A_TIME], tick)
         except StoreError as error:
             trouble = error  # the next policy would fare no better
         self._show(tick.to_show)
@@ -147,28 +123,24 @@ class Evaluator:
                 uow.memory.put_many(changed)
                 self._remembering.write(uow, now=now)
 
-    def _judge(self, policies: Sequence[Policy], tick: _Tick) -> None:
-        """Ask for what some policies need, and evaluate them."""
-        rules = {
-            p.ref.uid: self._rulebook.find(
-                p,
-                change=tick.change(p),
-                memory=tick.memory(p),
-                limits=limits_left_to_rules(p, engine=tick.states[p.ref.uid].engine),
-            )
-            for p in policies
-        }
-        asks = []
-        for policy in policies:
-            uid = policy.ref.uid
-            state, change = tick.states[uid], tick.change(policy)
-            signals = wanted_signals(policy, _compiled(rules[uid]))
-            asks.append(tick_ask(policy, state, change, signals=signals, now=tick.now))
-            if change is not None:
-                asks.append(flight_ask(policy, state, change, now=tick.now))
-        answers = self._telemetry.collect(asks)
-        for policy in policies:
-            uid = policy.ref.uid
+    def _case(self, policy: Policy, tick: Tick) -> Case:
+        """The rules of a policy, and what they ask."""
+        state, change = tick.states[policy.ref.uid], tick.change(policy)
+        limits = limits_left_to_rules(policy, engine=state.engine)
+        rules = self._rulebook.find(
+            policy, change=change, memory=tick.memory(policy), limits=limits
+        )
+        signals = wanted_signals(policy, _compiled(rules))
+        asks = [tick_ask(policy, state, change, signals=signals, now=tick.now)]
+        if change is not None:
+            asks.append(flight_ask(policy, state, change, now=tick.now))
+        return Case(policy, rules, asks)
+
+    def _judge(self, cases: Sequence[Case], tick: Tick) -> None:
+        """Have some policies' questions answered, and evaluate them."""
+        answers = self._telemetry.collect([ask for case in cases for ask in case.asks])
+        for case in cases:
+            policy, uid = case.policy, case.policy.ref.uid
             try:
                 tick.after[uid], status = self._evaluate(
                     policy,
@@ -176,7 +148,7 @@ class Evaluator:
                     answers.get(uid, Readings()),
                     tick.memory(policy),
                     tick.change(policy),
-                    found=rules[uid],
+                    found=case.rules,
                     now=tick.now,
                 )
                 tick.to_show.append((policy, status))

@@ -2,7 +2,8 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -101,13 +102,21 @@ class Reconciler:
                 except ConcurrentUpdateError:
                     still_open += 1  # moved on by another process: seen at the next run
                 except StoreError:
+                    with suppress(StoreError):
+                        self._note(noted)
                     raise  # the next change would fare no better
                 except Exception:  # one change's fault must not stop the others
                     still_open += 1
                     log.exception("change %s could not be reconciled", change.id)
                 between()
-            self._recorder.note(noted)
+            self._note(noted)
         return still_open
+
+    def _note(self, changes: Sequence[FlagChange]) -> None:
+        stored = {change.id for change in self._recorder.note(changes)}
+        for change in changes:
+            if change.id not in stored:
+                self._resting.wake(change.id)
 
     def _catch_up(self) -> None:
         """Show changes that ended when no process was there to show it any more."""
@@ -138,8 +147,9 @@ class Reconciler:
         if self._rests(change, ground):
             return change
         self._resting.wake(change.id)
-        stored, change = change, self._mark(change, state)
-        canary = Readings()
+        stored = change = self._mark_applied(change, state)
+        change = self._mark_ready(change, state)
+        canary, stepped = Readings(), False
         if policy is not None and change.phase in MEASURED_PHASES:
             change, canary = self._measure(change, policy, state)
         waiting_for = ""
@@ -149,7 +159,7 @@ class Reconciler:
                 waiting_for = step.message
                 break
             stored = change = self._step(change, step, policy, state)
-            canary = Readings()
+            canary, stepped = Readings(), True
         if change.phase.ended:
             del self._written[change.id]
             self._resting.wake_all()  # another one may have waited for its end
@@ -158,8 +168,9 @@ class Reconciler:
             if change is not stored:
                 noted.append(change)
                 revision += 1
-            now = self._clock.now()
-            self._resting.lay(change.id, replace(ground, revision=revision), now=now)
+            if not stepped:  # a new phase looks at what the one before did not
+                now = self._clock.now()
+                self._resting.lay(change.id, replace(ground, revision=revision), now=now)
             self._act(change, policy.canary.replicas if policy is not None else 1, state, acts)
         self._registry.publish_change(change, waiting_for=waiting_for)
         return change
@@ -173,17 +184,28 @@ class Reconciler:
             return True
         return next_slice(change, policy, lag_s=lag_s, now=now) is None
 
-    def _mark(self, change: FlagChange, state: TargetState) -> FlagChange:
-        """Note what later looks cannot see: that ours was applied, and who was ready."""
-        if state.problem is not None or not change.phase.touches_replicas:
+    def _mark_applied(self, change: FlagChange, state: TargetState) -> FlagChange:
+        """Note that ours was applied: when it is undone, that is how somebody else is known.
+
+        Raises:
+            ConcurrentUpdateError: Somebody moved the change on.
+        """
+        if change.seen_applied or state.problem is not None or state.declared != change.wanted:
             return change
-        applied = change.seen_applied or state.declared == change.wanted
-        seen = change.seen
-        if change.phase in MEASURED_PHASES:
-            seen = look(seen, state.live(), now=self._clock.now())
-        if (applied, seen) == (change.seen_applied, change.seen):
+        if not change.phase.touches_replicas:
             return change
-        return replace(change, seen_applied=applied, seen=seen)
+        # At once, unlike what else is noted: who dies before must not take it for never applied.
+        stored = self._recorder.note([replace(change, seen_applied=True)])
+        if not stored:
+            raise ConcurrentUpdateError(f"flag change {change.id} was moved on")
+        return stored[0]
+
+    def _mark_ready(self, change: FlagChange, state: TargetState) -> FlagChange:
+        """Add who is ready now: what later looks cannot see."""
+        if state.problem is not None or change.phase not in MEASURED_PHASES:
+            return change
+        seen = look(change.seen, state.live(), now=self._clock.now())
+        return change if seen == change.seen else replace(change, seen=seen)
 
     def _measure(
         self, change: FlagChange, policy: Policy, state: TargetState

@@ -108,17 +108,21 @@ class Recorder:
             )
         return stored
 
-    def note(self, changes: Sequence[FlagChange]) -> None:
+    def note(self, changes: Sequence[FlagChange]) -> list[FlagChange]:
         """Store of changes what is no step: the analysis so far, what has been seen.
 
-        One that was moved on meanwhile stays as it is: it will be looked at again.
+        Returns:
+            Them as stored. One that was moved on meanwhile stays as it is and is left out: it has
+            to be looked at again.
         """
         if not changes:
-            return
+            return []
+        stored = []
         with self._store.begin() as uow:
             for change in changes:
                 with suppress(ConcurrentUpdateError):
-                    uow.changes.put(change)
+                    stored.append(uow.changes.put(change))
+        return stored
 
     def alert(self, policy: Policy, event: Event, *, key: str, message: str) -> None:
         """Put an alert that belongs to no change into the outbox, for who asked for it.

@@ -83,8 +83,15 @@ class Telemetry(Protocol):
         """Seconds after a moment in which its numbers come in; a window is whole only then."""
         ...
 
+    def expect(self, asks: Sequence[Ask]) -> None:
+        """Say what is going to be asked, so that the next look is for all of it."""
+        ...
+
     def track(self, replicas: Sequence[Replica]) -> None:
-        """Say which replicas exist, so that a source that keeps history itself can sample them."""
+        """Say which replicas exist, so that a source that keeps history itself can sample them.
+
+        What is asked of them is to be said before, or the first look may be for a part of it.
+        """
         ...
 
     def collect(self, asks: Sequence[Ask]) -> Mapping[str, Readings]:

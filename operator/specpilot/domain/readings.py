@@ -85,6 +85,10 @@ class Readings(Mapping[str, Reading]):
         """Collect readings; a later one for the same signal replaces an earlier one."""
         return cls({r.signal: r for r in readings}, trouble)
 
+    def made(self) -> "Readings":
+        """The same, each of them made: what they would be made from need not be kept."""
+        return Readings(dict(self.by_signal), self.trouble)
+
     def merged(self, readings: Iterable[Reading]) -> "Readings":
         """These readings, and others that replace those of the same signal."""
         # On top, and not one by one into another: they may be made only when they are asked for.

@@ -14,7 +14,7 @@ from specpilot.domain.ports import Ask
 from specpilot.domain.readings import Readings
 from specpilot.domain.targets import Replica
 from specpilot.telemetry.answer import answer
-from specpilot.telemetry.background import look_at_all
+from specpilot.telemetry.background import Expecting, look_at_all
 from specpilot.telemetry.choice import ask_source, prefer, usable
 from specpilot.telemetry.rings import identity
 from specpilot.telemetry.windows import Arm, Source, serving
@@ -45,6 +45,12 @@ class AutoTelemetry:
         self._tracked: dict[str, Replica] = {}
         self._scraped: set[str] = set()
         self._unknown: dict[str, datetime] = {}  # since when Prometheus has not known a replica
+
+    def expect(self, asks: Sequence[Ask]) -> None:
+        """Pass it on to who has to know."""
+        source: object = self._prometheus
+        if isinstance(source, Expecting):
+            source.expect([ask for ask in asks if ask.source is not TelemetrySource.SCRAPE])
 
     def track(self, replicas: Sequence[Replica]) -> None:
         """Pass the list on; the direct scrape gets those that need it."""

@@ -4,8 +4,10 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol, Self, runtime_checkable
+
+from specpilot.domain.ports import Ask
 
 log = logging.getLogger(__name__)
 
@@ -16,6 +18,15 @@ class Looking(Protocol):
 
     def look(self, *, timeout_s: float) -> bool:
         """See `Background.look`."""
+        ...
+
+
+@runtime_checkable
+class Expecting(Protocol):
+    """A source that looks for what is asked of it, and for nothing else."""
+
+    def expect(self, asks: Sequence[Ask]) -> None:
+        """Note what is going to be asked."""
         ...
 
 

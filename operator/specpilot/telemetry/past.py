@@ -250,7 +250,7 @@ class _Looker:
                 replicas=len(ask.replicas),
                 readings=derive(
                     answers[ask.key], ready=len(ask.replicas), signals=self._past.signals
-                ),
+                ).made(),
             )
             for ran, ask in asks.items()
         ]

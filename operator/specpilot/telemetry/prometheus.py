@@ -131,10 +131,10 @@ class PrometheusTelemetry(Background):
         """Answer from what was seen. Never raises, never waits."""
         return answer(self, asks, deadline_s=0.0)
 
-    def windows(self, asks: Sequence[Ask], *, deadline_s: float) -> Mapping[str, Arm]:  # noqa: ARG002 - memory answers at once
-        """Answer from what was seen; later rounds fetch what these questions need."""
+    def expect(self, asks: Sequence[Ask]) -> None:
+        """Note what is going to be asked; later rounds fetch what these questions need."""
         if not asks:
-            return {}
+            return
         self._demand.ask(asks)
         with self._asked:
             if not self._starts:
@@ -143,6 +143,10 @@ class PrometheusTelemetry(Background):
                 length = (ask.end - ask.start).total_seconds()
                 self._starts[ask.start.timestamp()] = length
                 self._rings.keep_s = max(self._rings.keep_s, length + 4 * self._interval_s)
+
+    def windows(self, asks: Sequence[Ask], *, deadline_s: float) -> Mapping[str, Arm]:  # noqa: ARG002 - memory answers at once
+        """Answer from what was seen; later rounds fetch what these questions need."""
+        self.expect(asks)
         return self._rings.arms(asks, needs=needed)
 
     # --- rounds

@@ -73,6 +73,9 @@ class ScrapeTelemetry(Background):
             stale_floor_s=stale_floor_s,
         )
 
+    def expect(self, asks: Sequence[Ask]) -> None:
+        """A page has all of it."""
+
     def track(self, replicas: Sequence[Replica]) -> None:
         """Replace the list of replicas to sample. History of those gone is kept until it is old."""
         self._rings.track(replicas)

@@ -268,6 +268,9 @@ class ModelTelemetry:
     """Names of settings whose replicas nobody sends a request to."""
     lag_s: float = 0.0
 
+    def expect(self, asks: Sequence[Ask]) -> None:
+        del asks
+
     def track(self, replicas: Sequence[Replica]) -> None:
         del replicas
 

@@ -2,11 +2,16 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from specpilot.controller.resting import SHARE, Ground, Resting
+from specpilot.domain.changes import Phase
+from specpilot.domain.settings import Declared
 from specpilot.domain.situation import Answer, Decision
+from specpilot.domain.targets import TargetRef, TargetState
+from tests.unit.controller.world import NGRAM_CONFIG, FakeFleet, World
 from tests.unit.domain.builders import NEW, at, change, policy, replica, state
 
 LAG_S = 15.0
@@ -57,3 +62,47 @@ def test_whoever_did_something_wakes_one_and_new_numbers_wake_all() -> None:
 
     resting.wake_all()
     assert not resting.rests(other, GROUND, lag_s=LAG_S, now=NOW + SECOND)
+
+
+class Steady(FakeFleet):
+    """Shows the very same again while nothing of the target has changed, as a cache does."""
+
+    shown: TargetState | None = None
+
+    def observe(self, ref: TargetRef) -> TargetState:
+        now = super().observe(ref)
+        if now == self.shown:
+            return self.shown
+        self.shown = now
+        return now
+
+
+def test_a_canary_that_hangs_on_its_first_request_is_found_to(tmp_path: Path) -> None:
+    """It was ready when the analysis began, and seconds later it is not any more."""
+    world = World(tmp_path)
+    world.telemetry.lag_s = 20.0
+    start = Declared(setting="ngram", config=NGRAM_CONFIG, change_id="")
+    fleet = world.fleet = Steady(world.clock, size=3, declared=start)
+    world.boot()
+    world.telemetry.batch = 50.0
+    began: timedelta | None = None
+    for second in range(300):
+        world.clock.at += SECOND
+        if began is None and second % 5 == 0:
+            fleet.move()
+        if second % 15 == 0:
+            world.evaluator.tick()
+            world.reconciler.numbers_came()
+        world.reconciler.run()
+        changes = world.changes()
+        phase = changes[-1].phase if changes else None
+        if phase is Phase.ANALYSING and began is None:
+            began = second * SECOND
+        if began is not None and second * SECOND == began + 2 * SECOND:
+            name = next(n for n, r in fleet.replicas.items() if r.declared.setting == "off")
+            fleet.replicas[name] = replace(fleet.replicas[name], ready=False, ready_since=None)
+        if phase is Phase.ROLLING_BACK:
+            break
+    (change,) = world.changes()
+    assert change.phase is Phase.ROLLING_BACK
+    assert "is not since" in change.message

@@ -2,8 +2,9 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,22 @@ from specpilot.controller.acts import Acts
 from specpilot.controller.registry import PolicyStatus
 from specpilot.domain.changes import FlagChange, Intent, Phase
 from specpilot.domain.policy import Mode, PolicyRef
-from specpilot.domain.ports import FleetError
+from specpilot.domain.ports import Ask, FleetError
+from specpilot.domain.readings import Readings
 from specpilot.domain.settings import Declared
 from specpilot.domain.situation import Answer, Decision
-from specpilot.domain.targets import TargetRef, TargetState
+from specpilot.domain.targets import Replica, TargetRef, TargetState
+from specpilot.store import StoreError
 from tests.cluster.waiting import wait_for
-from tests.unit.controller.world import NGRAM_CONFIG, FakeFleet, FakeRegistry, Kill, World
+from tests.unit.controller.world import (
+    NGRAM_CONFIG,
+    FakeFleet,
+    FakeRegistry,
+    FakeTelemetry,
+    Kill,
+    World,
+    WorldClock,
+)
 
 LONG_S = 30.0
 NAMES = ("chat", "code", "search")
@@ -103,6 +114,60 @@ def test_changes_are_opened_before_any_status_is_shown(tmp_path: Path) -> None:
     world = Three(tmp_path)
     world.evaluator.tick()
     assert world.told.order == ["change"] * 3 + ["status"] * 3
+
+
+class Ordered(FakeTelemetry):
+    """Notes in which order it is told and asked things."""
+
+    def __init__(self, clock: WorldClock) -> None:
+        super().__init__(clock)
+        self.order: list[str] = []
+
+    def expect(self, asks: Sequence[Ask]) -> None:
+        self.order.append(f"expect {len(asks)}")
+
+    def track(self, replicas: Sequence[Replica]) -> None:
+        self.order.append(f"track {len(replicas)}")
+
+    def collect(self, asks: Sequence[Ask]) -> Mapping[str, Readings]:
+        self.order.append(f"collect {len(asks)}")
+        return super().collect(asks)
+
+
+def test_what_all_will_ask_is_said_before_the_first_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a new leader's first look is for a part of them, and the rest is blind for a window."""
+    monkeypatch.setattr("specpilot.controller.evaluator.AT_A_TIME", 2)
+    world = Three(tmp_path)
+    world.telemetry = ordered = Ordered(world.clock)
+    world.boot()
+    world.evaluator.tick()
+    assert ordered.order == ["expect 3", "track 9", "collect 2", "collect 1"]
+
+
+def test_what_was_seen_of_one_is_kept_when_the_database_fails_at_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Three(tmp_path)
+    world.run(20)
+    assert len(world.in_flight()) == len(NAMES)
+    first, second, _ = sorted(world.changes(), key=lambda change: change.id)
+    look = world.reconciler._reconcile
+
+    def fails(change: FlagChange, *rest: object) -> FlagChange:
+        if change.id == second.id:
+            raise StoreError("disk full")
+        return look(change, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(world.reconciler, "_reconcile", fails)
+    world.clock.at += timedelta(seconds=60)
+    for name, replica in world.fleets.of[first.target.name].replicas.items():
+        world.fleets.of[first.target.name].replicas[name] = replace(replica, ready=False)
+    with pytest.raises(StoreError, match="disk full"):
+        world.reconciler.run()
+    after = next(change for change in world.changes() if change.id == first.id)
+    assert after.seen != first.seen
 
 
 @pytest.mark.parametrize("mode", [Mode.AUTO, Mode.APPROVE])

@@ -53,6 +53,9 @@ class Listening:
             for ask in asks
         }
 
+    def expect(self, asks: Sequence[Ask]) -> None:
+        del asks
+
     def track(self, replicas: Sequence[object]) -> None:
         del replicas
 

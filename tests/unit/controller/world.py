@@ -233,6 +233,9 @@ class FakeTelemetry:
     silent: bool = False
     lag_s: float = 0.0
 
+    def expect(self, asks: Sequence[Ask]) -> None:
+        del asks
+
     def track(self, replicas: Sequence[Replica]) -> None:
         del replicas
 

@@ -177,6 +177,25 @@ def test_one_reading_serves_many_and_grows_old() -> None:
         assert len(server.requests) == 4
 
 
+def test_an_answer_stands_while_its_reading_does() -> None:
+    """An aged reading is not taken for none: what rests on it would never be asked for again."""
+    now = [0.0]
+    with serve(lambda _, reply: reply.json({"items": []})) as server:
+        capacity = Capacity(server.api(), clock=lambda: now[0], fresh_s=15)
+        assert capacity.read_at is None
+        assert capacity.stands(None), "nobody needed a reading"
+        capacity.room_for([{"containers": [container(gpu="1")]}])
+        first = capacity.read_at
+        assert not capacity.stands(None), "now there is something to rest on"
+        assert capacity.stands(first)
+        now[0] = 16.0
+        assert not capacity.stands(first), "it has grown old"
+        assert not capacity.stands(None), "which is not the same as none"
+        capacity.room_for([{"containers": [container(gpu="1")]}])
+        assert not capacity.stands(first), "there is a newer one"
+        assert capacity.stands(capacity.read_at)
+
+
 def test_pods_that_are_at_hand_are_not_asked_for() -> None:
     spec = {"nodeName": "n1", "containers": [container(gpu="1")]}
     held = [{"spec": spec, "status": {"phase": phase}} for phase in ("Running", "Failed")]

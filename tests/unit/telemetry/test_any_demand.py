@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TypeAlias
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -240,3 +241,31 @@ def test_a_percentile_is_the_truth_or_unknown_and_all_else_is_as_if_always_fetch
     asked = ask(*(world.pod(n) for n in range(PODS)), end=world.clock.at, seconds=seconds)
     kept = world.lean.windows([asked], deadline_s=0.0)["k"].replicas
     assert not any(window.buckets for window in kept), "what nobody asks for is given back"
+
+
+@pytest.mark.parametrize(
+    ("expected", "known", "reason"),
+    [
+        (True, True, "the first round is for all of them"),
+        (False, False, "what the second question names is new to the second round"),
+    ],
+)
+def test_what_is_said_to_be_asked_is_looked_for_from_the_first_round_on(
+    expected: bool, known: bool, reason: str
+) -> None:
+    """A new leader asks for its policies bit by bit, and is not to be blind for a window."""
+    world = World(lasting_s=120.0, starts_told=True)
+    source = world.lean
+    for tick in range(3):
+        world.step(Step(growth=(1, 1, 1)))
+        asks = world.asks(seconds=300.0, wanted={0: "e2e_p99", 1: "e2e_p99"})
+        if expected:
+            source.expect(asks)
+        source.track([world.pod(n) for n in range(PODS)])
+        source.collect(asks[:2])
+        if tick == 0:
+            source.sample()
+        found = source.collect(asks)
+        source.sample()
+    assert found["pod-0"]["e2e_p99"].known
+    assert found["pod-1"]["e2e_p99"].known is known, reason

@@ -221,10 +221,16 @@ class Capacity:
         self._answers: dict[str, Room] = {}  # of this reading, by what of a pod decides
         self._blind = ""
 
-    def as_of(self) -> float | None:
-        """The moment of the reading in use, which its answers rest on; None for none any more."""
+    def stands(self, since: float | None) -> bool:
+        """Whether answers that rest on the reading of that moment are what would be said now."""
         with self._lock:
-            return None if self._too_old() else self._read_at
+            return self._read_at == since and (since is None or not self._too_old())
+
+    @property
+    def read_at(self) -> float | None:
+        """The moment of the reading that answers rest on; None while nobody needed one."""
+        with self._lock:
+            return self._read_at
 
     def _too_old(self) -> bool:
         return self._read_at is None or self._clock() - self._read_at > self._fresh_s

@@ -33,12 +33,13 @@ class _Described:
 
     Attributes:
         family: The workload, what it owns, and its pods.
-        as_of: The reading of nodes that the answers about room rest on, None for none.
+        read_at: The moment of the reading of nodes that the answers about room rest on, None for
+            none.
         state: What was said.
     """
 
     family: Family
-    as_of: float | None
+    read_at: float | None
     state: TargetState
 
     def of(self, family: Family) -> "_Described | None":
@@ -106,7 +107,7 @@ class Observer:
         known = self._described.get(ref)
         if known is not None:
             known = known.of(family)
-        if known is not None and known.as_of == self._capacity.as_of():
+        if known is not None and self._capacity.stands(known.read_at):
             return self._with(known, scaling)
         name = container_of(ref, workload, root)
         if name is None:
@@ -116,12 +117,13 @@ class Observer:
             state, lasting = known.state, True
         else:
             state, lasting = self._of_objects(ref, workload, channel, family, container=name)
+        read_at = self._capacity.read_at
         state = replace(
             state,
             can_add_replica=workload.can_add_replica(family, self._has_room),
             deadlock=self._deadlock(workload, family),
         )
-        known = _Described(family, self._capacity.as_of(), state)
+        known = _Described(family, read_at, state)
         return self._with(known, scaling, keep=lasting)
 
     def _with(self, known: _Described, scaling: str, *, keep: bool = True) -> TargetState:
