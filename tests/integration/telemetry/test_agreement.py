@@ -201,6 +201,20 @@ TOLERANCES = {
     "queue_depth": (0.30, 0.6),
     "kv_cache_usage": (0.30, 0.02),
     "tokens_per_second_per_request": (0.30, 0.0),
+    # What is counted: two windows end up to a second apart, and some 40 requests of one engine come
+    # in a window by chance, 2 a second. The numbers of those that one window has and the other has
+    # not then differ by 2, 5 % of all, in the mean of squares: by more than 10 % once in twenty
+    # comparisons, and by more than 21 % less than once in a thousand.
+    **dict.fromkeys(
+        (
+            "requests_per_second",
+            "tokens_per_second",
+            "generated_tokens",
+            "drafts",
+            "draft_tokens",
+        ),
+        (0.21, 0.02),
+    ),
 }
 """Relative and absolute, where a scrape's worth of requests (10 %) is not the right measure."""
 
