@@ -131,7 +131,7 @@ def _broken(change: FlagChange, s: Situation) -> Transition | None:
             f"{failed.id} does not run with {setting}: {failed.failure}",
         )
     canary = s.state.arm(change.wanted)
-    control = [r for r in s.state.live() if r.declared != change.wanted]
+    control = _others(change, s.state)
     words = flapping(change.seen, canary=canary, control=control, now=s.now)
     if words:
         return undo(ChangeReason.REPLICA_FLAPS, f"with {setting} {words}")
@@ -146,6 +146,11 @@ def _failed(change: FlagChange, state: TargetState) -> Replica | None:
     return None
 
 
+def _others(change: FlagChange, state: TargetState) -> list[Replica]:
+    """The replicas that the canary is compared with."""
+    return [r for r in state.live() if r.declared != change.wanted]
+
+
 def _ready_within(s: Situation) -> timedelta:
     assert s.policy is not None
     if s.policy.canary.ready_within is not None:
@@ -158,7 +163,10 @@ def _canary(change: FlagChange, s: Situation) -> Transition | Wait:
     arm = s.state.arm(change.wanted)
     ready = [r for r in arm if r.ready]
     needed = s.state.first_wave(s.policy.canary.replicas)
-    if len(ready) >= needed:
+    # Else the roll would take the control arm away: what wrote the setting may have died before it
+    # held the roll, and this is the first that sees it.
+    kept = s.state.halted or s.state.unheld or not _others(change, s.state)
+    if len(ready) >= needed and kept:
         names = ", ".join(r.id for r in ready)
         return Transition(
             to=Phase.ANALYSING,
@@ -169,12 +177,15 @@ def _canary(change: FlagChange, s: Situation) -> Transition | Wait:
     limit = _ready_within(s) * (needed if s.state.unheld else 1)
     if s.now - change.phase_since > limit:
         stuck = next((f"; {r.id}: {r.failure}" for r in arm if r.failure), "")
+        what = "the canary was not ready" if len(ready) < needed else "the roll was not held"
         return undo(
             ChangeReason.READY_DEADLINE,
-            f"the canary was not ready within {limit.total_seconds():.0f} s{stuck}",
+            f"{what} within {limit.total_seconds():.0f} s{stuck}",
         )
     if not arm:
         return Wait(message="waiting for the first replica with the new setting")
+    if len(ready) >= needed:
+        return Wait(message="waiting for the roll to be held")
     stuck = next((f": {r.failure}" for r in arm if r.failure), "")
     return Wait(message=f"waiting for {arm[0].id} to become ready{stuck}")
 
