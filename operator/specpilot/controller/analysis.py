@@ -21,7 +21,7 @@ LEAST_LAG = timedelta(seconds=1)
 def arms(change: FlagChange, state: TargetState) -> tuple[tuple[Replica, ...], ...]:
     """Ready replicas of the canary and of the control arm."""
     canary = tuple(r for r in state.arm(change.wanted) if r.ready)
-    control = tuple(r for r in state.live() if r.ready and r.declared != change.wanted)
+    control = tuple(r for r in state.others(change.wanted) if r.ready)
     return canary, control
 
 

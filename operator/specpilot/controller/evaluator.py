@@ -259,9 +259,9 @@ class Evaluator:
         lost: bool,
         now: datetime,
     ) -> PolicyMemory:
-        if not lost and memory.signals_lost is None and not memory.signals_lost_alerted:
-            return memory
         if not lost:
+            if memory.signals_lost is None and not memory.signals_lost_alerted:
+                return memory
             return replace(memory, signals_lost=None, signals_lost_alerted=False)
         since = memory.signals_lost or now
         memory = replace(memory, signals_lost=since)

@@ -131,7 +131,7 @@ def _broken(change: FlagChange, s: Situation) -> Transition | None:
             f"{failed.id} does not run with {setting}: {failed.failure}",
         )
     canary = s.state.arm(change.wanted)
-    control = _others(change, s.state)
+    control = s.state.others(change.wanted)
     words = flapping(change.seen, canary=canary, control=control, now=s.now)
     if words:
         return undo(ChangeReason.REPLICA_FLAPS, f"with {setting} {words}")
@@ -144,11 +144,6 @@ def _failed(change: FlagChange, state: TargetState) -> Replica | None:
         if replica.failure and not replica.lost and replica.restarts > 0 and not replica.ready:
             return replica
     return None
-
-
-def _others(change: FlagChange, state: TargetState) -> list[Replica]:
-    """The replicas that the canary is compared with."""
-    return [r for r in state.live() if r.declared != change.wanted]
 
 
 def _ready_within(s: Situation) -> timedelta:
@@ -165,7 +160,7 @@ def _canary(change: FlagChange, s: Situation) -> Transition | Wait:
     needed = s.state.first_wave(s.policy.canary.replicas)
     # Else the roll would take the control arm away: what wrote the setting may have died before it
     # held the roll, and this is the first that sees it.
-    kept = s.state.halted or s.state.unheld or not _others(change, s.state)
+    kept = s.state.halted or s.state.unheld or not s.state.others(change.wanted)
     if len(ready) >= needed and kept:
         names = ", ".join(r.id for r in ready)
         return Transition(

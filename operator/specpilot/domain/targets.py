@@ -181,6 +181,10 @@ class TargetState:
         """Replicas that are not going away."""
         return tuple(r for r in self.replicas if not r.terminating)
 
+    def others(self, declared: Declared) -> tuple[Replica, ...]:
+        """Live replicas that were started with anything else than this declaration."""
+        return tuple(r for r in self.live() if r.declared != declared)
+
     def arm(self, declared: Declared) -> tuple[Replica, ...]:
         """Live replicas started with exactly this declaration."""
         return tuple(r for r in self.live() if r.declared == declared)

@@ -1,5 +1,6 @@
 """Where a workload's family (itself, what it owns, their pods) is read from."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -119,30 +120,29 @@ class Cached:
             return self._live.family(workload, namespace, name)
         if not known(workload.resource):
             root = self._live.root(workload, namespace, name)
-            return None if root is None else self._family(workload, root)
+            if root is None:
+                return None
+            stores = self._stores(kinds, namespace)
+            return _put_together(workload, root, _owned(stores, uid_of(root)))
         key = (workload.resource, namespace, name)
-        stores = [self._current(kind, namespace) for kind in (workload.resource, *kinds)]
+        roots = self._watches.current(workload.resource, namespace=namespace)
+        stores = self._stores(kinds, namespace)
         # Before anything is read: what changes while it is read counts as a change.
-        revisions = tuple(store.revision(namespace) for store in stores)
+        revisions = tuple(store.revision(namespace) for store in (roots, *stores.values()))
         found = self._found.get(key)
         if found is not None and found.revisions == revisions:
             return found.family
-        root = stores[0].get(namespace, name)
+        root = roots.get(namespace, name)
         if root is None:
             return None
-        family = self._family(workload, root)
+        family = _put_together(workload, root, _owned(stores, uid_of(root)))
         if len(self._found) >= MOST_REMEMBERED:
             self._found.clear()
         self._found[key] = _Found(revisions, family)
         return family
 
-    def _current(self, kind: Resource, namespace: str) -> Store:
-        return self._watches.current(kind, namespace=namespace)
-
-    def _family(self, workload: Workload, root: Object) -> Family:
-        namespace = root["metadata"]["namespace"]
-        stores = {kind: self._current(kind, namespace) for kind in (*workload.between, PODS)}
-        return _put_together(workload, root, _owned(stores, uid_of(root)))
+    def _stores(self, kinds: Iterable[Resource], namespace: str) -> dict[Resource, Store]:
+        return {kind: self._watches.current(kind, namespace=namespace) for kind in kinds}
 
     def pods_everywhere(self) -> list[Object] | None:
         """See `Source`."""
