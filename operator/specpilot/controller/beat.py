@@ -8,7 +8,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from specpilot.domain.portions import Portions
 
 _LATE, _ON_TIME = 1.5, 1.2
 """Times the wanted interval at which ticks begin, and cease, to be called late. A gap between the
@@ -93,6 +95,41 @@ class Beat:
                 age_s=self._clock() - self._starts[-1] if self._starts else None,
             )
 
+    def rest(self) -> None:
+        """There are no ticks for now: the next one is not late."""
+        with self._lock:
+            self._starts.clear()
+            self._late = False
+
     def _real(self) -> float | None:
         gaps = len(self._starts) - 1
         return (self._starts[-1] - self._starts[0]) / gaps if gaps > 0 else None
+
+
+class Beats:
+    """A beat for each portion of the fleet, and all of them as one.
+
+    Args:
+        interval_s: Seconds from one tick over a portion to the next.
+        portions: The portions.
+    """
+
+    def __init__(self, *, interval_s: float, portions: Portions) -> None:
+        self._portions = portions
+        self._beats = [Beat(interval_s=interval_s) for _ in range(portions.most)]
+
+    def of(self, portion: int) -> Beat:
+        """The beat of a portion."""
+        return self._beats[portion]
+
+    def pulse(self) -> Pulse:
+        """How ticks over the whole fleet have been: its slowest portion's, and all their time."""
+        pulses = [beat.pulse() for beat in self._beats[: self._portions.count]]
+        first = pulses[0]
+        return replace(
+            first,
+            real_s=max((p.real_s for p in pulses if p.real_s is not None), default=None),
+            late=any(p.late for p in pulses),
+            busy_s=sum(p.busy_s for p in pulses),
+            age_s=max((p.age_s for p in pulses if p.age_s is not None), default=None),
+        )

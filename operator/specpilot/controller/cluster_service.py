@@ -20,6 +20,7 @@ from specpilot.controller.publisher import Publisher
 from specpilot.controller.reconciler import Reconciler
 from specpilot.controller.recorder import Recorder
 from specpilot.controller.runner import Runner, SystemClock
+from specpilot.domain.portions import UNDIVIDED
 from specpilot.fleets.kubernetes import (
     WATCHED,
     Api,
@@ -39,6 +40,7 @@ from specpilot.store import Leadership, Store
 from specpilot.telemetry import AutoTelemetry, PrometheusTelemetry, ScrapeTelemetry
 from specpilot.telemetry.connection import PrometheusServer
 from specpilot.telemetry.gpu import DeviceChoice, ExporterTelemetry, PrometheusDevices
+from specpilot.telemetry.portions import MOST_PORTIONS
 from specpilot.telemetry.windows import Source
 
 log = logging.getLogger(__name__)
@@ -164,7 +166,15 @@ class ClusterService:
             log.warning("still listing: %s", self.ready())
         with self._lock, ExitStack() as stack:
             options, clock = self._options, self._clock
-            telemetry = self._telemetry(stack)
+            prometheus = self._prometheus(stack)
+            portions = prometheus.portions if prometheus is not None else UNDIVIDED
+            telemetry = AutoTelemetry(
+                prometheus=prometheus,
+                scrape=stack.enter_context(
+                    ScrapeTelemetry(clock=clock, interval_s=options.scrape_interval_s)
+                ),
+                devices=self._devices(stack),
+            )
             # A process that was stopped and wakes up when another one leads changes nothing: the
             # database refuses its transactions, and its own clock its requests.
             store = self._store.led(
@@ -196,6 +206,7 @@ class ClusterService:
                 registry=registry,
                 recorder=Recorder(store=store, clock=clock),
                 clock=clock,
+                portions=portions,
                 most_concurrent=options.most_concurrent,
                 patch=patch,
             )
@@ -216,7 +227,10 @@ class ClusterService:
                     evaluator=Evaluator(parts),
                     reconciler=Reconciler(parts),
                     deliver=dispatcher.deliver_due,
-                    look=lambda: telemetry.look(timeout_s=options.interval_s / 2),
+                    look=lambda portion: telemetry.look(
+                        timeout_s=options.interval_s / 2, portion=portion
+                    ),
+                    portions=portions,
                     before_tick=bring_in,
                     interval_s=options.interval_s,
                     pace_s=options.pace_s,
@@ -224,19 +238,17 @@ class ClusterService:
             )
             self._leading = stack.pop_all()
 
-    def _telemetry(self, stack: ExitStack) -> AutoTelemetry:
-        options, clock = self._options, self._clock
-        scrape = stack.enter_context(
-            ScrapeTelemetry(clock=clock, interval_s=options.scrape_interval_s)
-        )
-        prometheus = None
-        if options.prometheus is not None:
-            prometheus = stack.enter_context(
-                PrometheusTelemetry(
-                    server=options.prometheus, clock=clock, interval_s=options.interval_s
-                )
+    def _prometheus(self, stack: ExitStack) -> PrometheusTelemetry | None:
+        if self._options.prometheus is None:
+            return None
+        return stack.enter_context(
+            PrometheusTelemetry(
+                server=self._options.prometheus,
+                clock=self._clock,
+                interval_s=self._options.interval_s,
+                most_portions=MOST_PORTIONS,
             )
-        return AutoTelemetry(prometheus=prometheus, scrape=scrape, devices=self._devices(stack))
+        )
 
     def _devices(self, stack: ExitStack) -> Source | None:
         """Where numbers of GPUs come from; None where nobody is to be asked."""

@@ -2,7 +2,8 @@
 
 What telemetry answers from is fetched for all of them at once, before the tick, so that the number
 of questions does not grow with the number of policies. What a tick then does, it does for a few
-policies at a time: the first of five thousand need not wait until the last has its numbers.
+policies at a time: the first of a thousand need not wait until the last has its numbers. Of a large
+fleet each tick is about one portion of the policies (`domain.portions`).
 """
 
 import logging
@@ -42,7 +43,7 @@ from specpilot.domain.memory import PolicyMemory
 from specpilot.domain.policy import Event, Mode, Policy
 from specpilot.domain.readings import Readings
 from specpilot.domain.settings import UNRECOGNISED, Setting
-from specpilot.domain.targets import TargetState
+from specpilot.domain.targets import Replica, TargetState
 from specpilot.engines import render_for
 from specpilot.store import StoreError, TargetBusyError
 
@@ -74,39 +75,39 @@ class Evaluator:
         self._registry = parts.registry
         self._recorder = parts.recorder
         self._clock = parts.clock
+        self._portions = parts.portions
         self._most = parts.most_concurrent
         self._latest: datetime | None = None
         self._rulebook = Rulebook(parts.store)
         self._remembering = Remembering()
         self._active = ActiveSettings()
+        self._live: dict[str, Sequence[Replica]] = {}  # of every policy's target, as seen last
+        self._open: dict[str, FlagChange] = {}  # changes, as they were read last
         self._late = ""
 
-    def tick(self, *, late: str = "") -> None:
-        """Evaluate every policy once.
+    def tick(self, portion: int = 0, *, late: str = "") -> None:
+        """Evaluate every policy of a portion once.
 
         Args:
+            portion: Which one.
             late: What to say of ticks that come later than they should, "" when they do not.
         """
         self._late = late
         now = self._clock.now()
-        first: dict[tuple[str, str, str], Policy] = {}
-        mine: list[Policy] = []
-        for policy in self._registry.policies():
-            owner = first.setdefault(policy.target.key, policy)
-            if owner is policy:
-                mine.append(policy)
-            else:
-                self._registry.publish(duplicate(policy, owner))
+        mine = self._mine(portion)
         states = {p.ref.uid: observe(self._fleet, p.target) for p in mine}
         with self._store.read() as uow:
             memories = uow.memory.get_many([p.ref.uid for p in mine])
-            in_flight = {c.target.key: c for c in uow.changes.open()}
+            changes = uow.changes.open(known=self._open)
             self._remembering.load(uow, mine, now=now)
             self._rulebook.load(uow)
+        self._open = {change.id: change for change in changes}
+        in_flight = {change.target.key: change for change in changes}
         tick = Tick(now=now, states=states, memories=memories, in_flight=in_flight)
         cases = [self._case(policy, tick) for policy in mine]
         self._telemetry.expect([ask for case in cases for ask in case.asks])
-        self._telemetry.track([r for s in states.values() for r in s.live()])
+        self._live |= {uid: state.live() for uid, state in states.items()}
+        self._telemetry.track([replica for live in self._live.values() for replica in live])
         trouble: StoreError | None = None
         try:
             for start in range(0, len(cases), AT_A_TIME):
@@ -122,6 +123,22 @@ class Evaluator:
             with self._store.begin() as uow:
                 uow.memory.put_many(changed)
                 self._remembering.write(uow, now=now)
+
+    def _mine(self, portion: int) -> list[Policy]:
+        """Policies of a portion; of several for one target the oldest, the others are told so."""
+        first: dict[tuple[str, str, str], Policy] = {}
+        mine: list[Policy] = []
+        for policy in self._registry.policies():
+            owner = first.setdefault(policy.target.key, policy)
+            if self._portions.of(policy.target.namespace) != portion:
+                continue
+            if owner is policy:
+                mine.append(policy)
+            else:
+                self._registry.publish(duplicate(policy, owner))
+        steered = {policy.ref.uid for policy in first.values()}
+        self._live = {uid: live for uid, live in self._live.items() if uid in steered}
+        return mine
 
     def _case(self, policy: Policy, tick: Tick) -> Case:
         """The rules of a policy, and what they ask."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from specpilot.controller.recorder import Recorder
 from specpilot.controller.registry import Registry
+from specpilot.domain.portions import UNDIVIDED, Portions
 from specpilot.domain.ports import Clock, Fleet, Telemetry
 from specpilot.domain.settings import Declared
 from specpilot.domain.targets import TargetRef
@@ -28,6 +29,7 @@ class Parts:
         recorder: The only writer of flag changes.
         clock: The time.
         patch: Says what the owner of a target has to apply, in mode Propose.
+        portions: Which targets are measured and evaluated together.
         most_concurrent: Changes that may be in flight at a time in all targets; None is any number.
     """
 
@@ -37,5 +39,6 @@ class Parts:
     registry: Registry
     recorder: Recorder
     clock: Clock
+    portions: Portions = UNDIVIDED
     most_concurrent: int | None = None
     patch: Callable[[TargetRef, Declared], str] = plain_patch

@@ -61,6 +61,7 @@ class Reconciler:
         self._registry = parts.registry
         self._recorder = parts.recorder
         self._clock = parts.clock
+        self._portions = parts.portions
         self._most = parts.most_concurrent
         self._patch = parts.patch
         self._caught_up = False
@@ -68,9 +69,15 @@ class Reconciler:
         self._open: dict[str, FlagChange] = {}  # as they were read last
         self._resting = Resting()
 
-    def numbers_came(self) -> None:
-        """Say that there are new numbers: each change is looked at in the next run."""
-        self._resting.wake_all()
+    def numbers_came(self, portion: int = 0) -> None:
+        """Say that there are new numbers: each change they are about is looked at in the next run.
+
+        Args:
+            portion: Which targets they are of.
+        """
+        for change in self._open.values():
+            if self._portions.of(change.target.namespace) == portion:
+                self._resting.wake(change.id)
 
     def run(self, *, between: Callable[[], object] = lambda: None) -> int:
         """Reconcile every open change once; return how many are still open.

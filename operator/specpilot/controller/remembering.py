@@ -5,7 +5,7 @@ until they change: costs when a target has another measurement, baselines, which
 hours alone, when a new hour has begun.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from specpilot.domain.asking import speculating
@@ -43,7 +43,7 @@ class Remembering:
 
     def __init__(self) -> None:
         self._measurements: dict[str, Sequence[Measurement]] = {}
-        self._stamps: Mapping[str, tuple[int, datetime]] = {}
+        self._stamps: dict[str, tuple[int, datetime]] = {}
         self._hours: dict[str, dict[str, list[AcceptanceHour]]] = {}
         self._hour: datetime | None = None
         self._noted: dict[tuple[str, str], datetime] = {}
@@ -51,17 +51,19 @@ class Remembering:
         self._pruned: datetime | None = None
 
     def load(self, uow: UnitOfWork, policies: Sequence[Policy], *, now: datetime) -> None:
-        """Read what a tick needs, within the transaction it reads everything in."""
-        targets = [str(policy.target) for policy in policies]
-        stamps = uow.measurements.stamps(targets)
-        stale = [target for target in stamps if stamps[target] != self._stamps.get(target)]
-        kept = {t: self._measurements[t] for t in stamps if t in self._measurements}
-        self._measurements = kept | uow.measurements.of(stale)
-        self._stamps = stamps
+        """Read what a tick over these policies needs, in the transaction it reads everything in."""
         self._samples = []  # of a tick that could not be written
         hour = hour_of(now)
         if hour != self._hour:
             self._hour, self._hours = hour, {}
+            self._measurements, self._stamps = {}, {}  # of targets that are gone, too
+        targets = [str(policy.target) for policy in policies]
+        stamps = uow.measurements.stamps(targets)
+        stale = [target for target in stamps if stamps[target] != self._stamps.get(target)]
+        for target in self._stamps.keys() & set(targets) - stamps.keys():
+            del self._stamps[target], self._measurements[target]
+        self._stamps |= stamps
+        self._measurements |= uow.measurements.of(stale)
         missing = [target for target in targets if target not in self._hours]
         if not missing:
             return

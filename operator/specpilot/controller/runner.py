@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -12,11 +12,12 @@ from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobEve
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from specpilot.controller.beat import Beat
+from specpilot.controller.beat import Beats
 from specpilot.controller.clockwatch import ClockWatch
 from specpilot.controller.evaluator import Evaluator
 from specpilot.controller.reconciler import Reconciler
 from specpilot.controller.turns import Turns
+from specpilot.domain.portions import UNDIVIDED, Portions
 from specpilot.domain.ports import FleetError
 from specpilot.store import StoreError
 
@@ -24,6 +25,11 @@ log = logging.getLogger(__name__)
 
 
 _AGAIN_S = 0.05
+_TICK = "tick-"
+
+
+def _tick_id(portion: int) -> str:
+    return f"{_TICK}{portion}"
 
 
 class SystemClock:
@@ -40,7 +46,8 @@ class Runner:
     Ticks and reconciliation take turns: what one decides on is not changed by the other in
     between. Reconciliation offers its turn after each change, so that a tick does not wait for a
     hundred of them, and follows each tick at once, so that what it opened does not wait either.
-    Delivery of alerts waits for neither.
+    Delivery of alerts waits for neither. Of a large fleet each portion has ticks of its own, spread
+    over the interval: one is looked at while another is decided on.
     """
 
     def __init__(
@@ -49,10 +56,11 @@ class Runner:
         evaluator: Evaluator,
         reconciler: Reconciler,
         deliver: Callable[[], object],
-        look: Callable[[], object] = lambda: None,
+        look: Callable[[int], object] = lambda _: None,
         before_tick: Callable[[], object] = lambda: None,
         interval_s: float = 15.0,
         pace_s: float = 1.0,
+        portions: Portions = UNDIVIDED,
     ) -> None:
         """Prepare, without starting.
 
@@ -60,11 +68,12 @@ class Runner:
             evaluator: Run every `interval_s`.
             reconciler: Run every `pace_s`; cheap while no change is open.
             deliver: Sends the alerts that are due.
-            look: Brings in fresh numbers before a tick; may wait a while for them, for nothing else
-                waits meanwhile.
+            look: Brings in fresh numbers of a portion before the tick over it; may wait a while
+                for them, for nothing else waits meanwhile.
             before_tick: Brings in what a tick should see, such as changed rule sets.
-            interval_s: Seconds between ticks.
+            interval_s: Seconds between two ticks over a portion.
             pace_s: Seconds between looks at open changes.
+            portions: How the fleet is cut.
         """
         self._evaluator = evaluator
         self._reconciler = reconciler
@@ -75,13 +84,14 @@ class Runner:
         self._pace_s = pace_s
         self._turns = Turns()
         self._trouble: dict[str, str] = {}
-        self.beat = Beat(interval_s=interval_s)
+        self._portions = portions
+        self.beat = Beats(interval_s=interval_s, portions=portions)
         """How regularly ticks begin."""
         self.late_ticks = 0
         """Ticks that were skipped because the one before had not ended."""
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
-            executors={"default": ThreadPoolExecutor(3)},
+            executors={"default": ThreadPoolExecutor(2 + portions.most)},
             job_defaults={"coalesce": True, "max_instances": 1},
         )
         self._ended = threading.Event()
@@ -92,19 +102,12 @@ class Runner:
 
     def __enter__(self) -> Self:
         now = datetime.now(UTC)
-        for name, job, seconds in (
-            ("tick", self._tick, self._interval_s),
-            ("reconcile", self._reconcile, self._pace_s),
-            ("deliver", self._deliver, self._pace_s),
-        ):
-            self._scheduler.add_job(
-                partial(self._guarded, name, job),
-                "interval",
-                id=name,
-                seconds=seconds,
-                next_run_time=now,
-                misfire_grace_time=max(1, round(seconds)),
-            )
+        self._add("reconcile", self._reconcile, every_s=self._pace_s, at=now)
+        self._add("deliver", self._deliver, every_s=self._pace_s, at=now)
+        for portion in range(self._portions.most):
+            tick = partial(self._tick, portion)
+            at = now + self._offset(portion)
+            self._add("tick", tick, every_s=self._interval_s, at=at, job_id=_tick_id(portion))
         self._scheduler.start()
         self._minder.start()
         return self
@@ -119,6 +122,28 @@ class Runner:
         self._soon.set()
         self._minder.join()
         self._scheduler.shutdown(wait=True)
+
+    def _add(
+        self,
+        name: str,
+        job: Callable[[], object],
+        *,
+        every_s: float,
+        at: datetime,
+        job_id: str = "",
+    ) -> None:
+        self._scheduler.add_job(
+            partial(self._guarded, name, job),
+            "interval",
+            id=job_id or name,
+            seconds=every_s,
+            next_run_time=at,
+            misfire_grace_time=max(1, round(every_s)),
+        )
+
+    def _offset(self, portion: int) -> timedelta:
+        """How long after the first portion's tick a portion's is due."""
+        return timedelta(seconds=self._interval_s * portion / self._portions.most)
 
     def _guarded(self, name: str, job: Callable[[], object]) -> None:
         """Run a job; a database or fleet that is away is said once, not at every try."""
@@ -154,22 +179,27 @@ class Runner:
                 self.run_now()
 
     def run_now(self) -> None:
-        """Have every job begin at once, whenever it was due."""
+        """Have every job begin at once, whenever it was due; portions stay apart."""
         now = datetime.now(UTC)
+        due = {_tick_id(p): now + self._offset(p) for p in range(self._portions.most)}
         for job in self._scheduler.get_jobs():
-            job.modify(next_run_time=now)
+            job.modify(next_run_time=due.get(job.id, now))
 
-    def _tick(self) -> None:
-        self.beat.begin()
+    def _tick(self, portion: int) -> None:
+        beat = self.beat.of(portion)
+        if portion >= self._portions.count:
+            beat.rest()
+            return
+        beat.begin()
         try:
-            self._look()
+            self._look(portion)
             with self._turns.turn():
                 self._before_tick()
-                self._evaluator.tick(late=self.beat.pulse().words)
-                self._reconciler.numbers_came()
+                self._evaluator.tick(portion, late=self.beat.pulse().words)
+                self._reconciler.numbers_came(portion)
                 self._soon.set()
         finally:
-            self.beat.end()
+            beat.end()
 
     def _reconcile(self) -> None:
         with self._turns.turn():
@@ -181,7 +211,7 @@ class Runner:
                 self._reconciling.clear()
 
     def _late(self, event: JobEvent) -> None:
-        if event.job_id == "tick":
+        if event.job_id.startswith(_TICK):
             self.late_ticks += 1
             if self.late_ticks & (self.late_ticks - 1) == 0:  # the 1st, 2nd, 4th, 8th ...
                 log.warning(

@@ -74,7 +74,7 @@ class AutoTelemetry:
         """Seconds after a moment in which its numbers come in."""
         return max((s.lag_s for s in (self._prometheus, self._scrape) if s), default=0.0)
 
-    def look(self, *, timeout_s: float) -> None:
+    def look(self, *, timeout_s: float, portion: int = 0) -> None:
         """Have the sources that look as often as ticks come look now, before a tick asks them.
 
         Left to themselves they would look when the tick before has just read them, and each change
@@ -82,8 +82,10 @@ class AutoTelemetry:
 
         Args:
             timeout_s: Longest time to wait for all of them.
+            portion: Which part of the fleet the tick is about.
         """
-        look_at_all((self._prometheus, self._devices), timeout_s=timeout_s)
+        sources = (self._prometheus, self._devices)
+        look_at_all(sources, timeout_s=timeout_s, portion=portion)
 
     def collect(self, asks: Sequence[Ask]) -> Mapping[str, Readings]:
         """Answer all asks within the deadline. Never raises."""

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 class Looking(Protocol):
     """A source that can be told to look now."""
 
-    def look(self, *, timeout_s: float) -> bool:
+    def look(self, *, timeout_s: float, portion: int = 0) -> bool:
         """See `Background.look`."""
         ...
 
@@ -30,19 +30,21 @@ class Expecting(Protocol):
         ...
 
 
-def look_at_all(sources: Iterable[object], *, timeout_s: float) -> bool:
+def look_at_all(sources: Iterable[object], *, timeout_s: float, portion: int = 0) -> bool:
     """Have those that can be told to look now look at the same time; whether all were in time.
 
     Args:
         sources: Sources of any kind.
         timeout_s: Longest time to wait for all of them.
+        portion: See `Background.look`.
     """
     until, in_time = time.monotonic() + timeout_s, True
     looking = [source for source in sources if isinstance(source, Looking)]
     for source in looking:
-        source.look(timeout_s=0.0)  # begins, and waits for nobody
+        source.look(timeout_s=0.0, portion=portion)  # begins, and waits for nobody
     for source in looking:
-        in_time &= source.look(timeout_s=max(0.0, until - time.monotonic()))
+        left = max(0.0, until - time.monotonic())
+        in_time &= source.look(timeout_s=left, portion=portion)
     return in_time
 
 
@@ -80,7 +82,7 @@ class Background:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
 
-    def look(self, *, timeout_s: float) -> bool:
+    def look(self, *, timeout_s: float, portion: int = 0) -> bool:
         """Look now, and wait until that is done; whether it was in time.
 
         Who asks again and again at the source's own pace sees what has just been looked at, and
@@ -89,7 +91,11 @@ class Background:
 
         Args:
             timeout_s: How long to wait. The round goes on in the background after that.
+            portion: Which part of the fleet it is for. A source that looks at all of it at once
+                does so for the first, which is once an interval.
         """
+        if portion > 0:
+            return True
         fresh = time.monotonic() - self._every_s / 3
         with self._rounds:
             if self._began < fresh:

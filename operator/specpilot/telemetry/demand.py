@@ -9,7 +9,7 @@ fetched of a replica, and since when, is known to its history (`History.fetched`
 import functools
 import operator
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specpilot.domain.ports import Ask
@@ -23,7 +23,8 @@ MOST_LETTERS = 8000
 """Letters of the names in one query that names pods one by one; VictoriaMetrics takes 16,384."""
 
 MOST_CHOSEN = 4
-"""So many such queries are put: of more pods, or of half of them all, the buckets of all come."""
+"""So many such queries are put at most: of more pods, or of half of them all, the buckets of all
+come."""
 
 _NONE: frozenset[Family] = frozenset()
 
@@ -95,18 +96,18 @@ class Queries:
 
 
 class Demand:
-    """What is asked for. Threads may ask while a round is under way.
+    """What is asked for. Threads may ask while rounds are under way.
 
     Args:
-        lasting: Rounds for which a replica's buckets are fetched after they were asked for last.
+        lasting_s: Seconds for which a replica's buckets are fetched after they were asked for last.
     """
 
-    def __init__(self, *, lasting: int) -> None:
-        self._lasting = lasting
+    def __init__(self, *, lasting_s: float) -> None:
+        self._lasting_s = lasting_s
         self._lock = threading.Lock()  # guards the rest
-        self._round = 0
         self._series: Series | None = None  # without buckets
-        self._asked: dict[tuple[str, frozenset[Family]], int] = {}  # of a replica: the round before
+        self._asked: dict[tuple[str, frozenset[Family]], float] = {}  # when, of a replica
+        self._starts: dict[float, float] = {}  # start of a window: its length
 
     @property
     def anything(self) -> bool:
@@ -114,7 +115,7 @@ class Demand:
         with self._lock:
             return self._series is not None
 
-    def ask(self, asks: Sequence[Ask]) -> None:
+    def ask(self, asks: Sequence[Ask], *, now: float) -> None:
         """Note what these questions need; there must be one."""
         needs = {signals: behind(signals) for signals in {ask.signals for ask in asks}}
         plain = _plain(functools.reduce(operator.or_, needs.values()))
@@ -123,15 +124,33 @@ class Demand:
             for ask in asks:
                 if families := needs[ask.signals].buckets:
                     asked = ((identity(replica), families) for replica in ask.replicas)
-                    self._asked |= dict.fromkeys(asked, self._round)
+                    self._asked |= dict.fromkeys(asked, now)
+                self._starts[ask.start.timestamp()] = (ask.end - ask.start).total_seconds()
 
-    def plan(self, keys: Collection[str]) -> Plan | None:
-        """What the next round fetches of these replicas; None before the first question."""
+    def starts(self) -> Mapping[float, float]:
+        """Starts of windows that were asked for, and their lengths in seconds."""
+        with self._lock:
+            return self._starts.copy()
+
+    def forget_starts(self, *, before: float) -> None:
+        """Forget starts that are too long ago."""
+        with self._lock:
+            self._starts = {s: length for s, length in self._starts.items() if s >= before}
+
+    def plan(
+        self, keys: Collection[str], *, now: float, most_chosen: int = MOST_CHOSEN
+    ) -> Plan | None:
+        """What the next round fetches of these replicas; None before the first question.
+
+        Args:
+            keys: The replicas.
+            now: When it is.
+            most_chosen: Queries that name pods one by one.
+        """
         with self._lock:
             if self._series is None:
                 return None
-            self._round += 1
-            since = self._round - self._lasting
+            since = now - self._lasting_s
             self._asked = {each: asked for each, asked in self._asked.items() if asked >= since}
             plain, wanted = self._series, [each for each in self._asked if each[0] in keys]
         series = replace(
@@ -141,7 +160,7 @@ class Demand:
         pods = {pod_of(key) for key in choosers}
         chosen = _queries_of(pods)
         named: list[list[str]] | None = chosen
-        if choosers and (len(chosen) > MOST_CHOSEN or 2 * len(choosers) >= len(keys)):
+        if choosers and (len(chosen) > most_chosen or 2 * len(choosers) >= len(keys)):
             takers, named = frozenset(keys), None
         else:
             takers = frozenset(key for key in keys if pod_of(key) in pods) if pods else frozenset()

@@ -13,7 +13,7 @@ from specpilot.domain.ports import Ask
 from specpilot.domain.readings import Reading, UnknownReason
 from specpilot.domain.targets import Replica, TargetRef
 from specpilot.telemetry import PrometheusServer, PrometheusTelemetry
-from specpilot.telemetry.prometheus import MOST_QUERIES
+from specpilot.telemetry.portions import MOST_QUERIES
 from specpilot.telemetry.promql import MOST_PARTS, State
 from tests.integration.telemetry.servers import Answer, Seen, Server, serving
 from tests.unit.telemetry.builders import END, FrozenClock, ask, replica

@@ -22,8 +22,8 @@ class Jobs:
         self.failing = True
         self.enough = threading.Event()
 
-    def tick(self, *, late: str = "") -> None:
-        del late
+    def tick(self, portion: int = 0, *, late: str = "") -> None:
+        del portion, late
         self.runs += 1
         if self.runs >= 5:
             self.enough.set()
@@ -36,7 +36,7 @@ class Jobs:
         between()
         time.sleep(self.lingers_s)
 
-    def numbers_came(self) -> None:
+    def numbers_came(self, portion: int) -> None:
         pass
 
 
@@ -109,7 +109,7 @@ def test_what_a_tick_opened_is_taken_up_at_once(lingers_s: float, reason: str) -
         evaluator=ticking,  # type: ignore[arg-type]
         reconciler=reconciling,  # type: ignore[arg-type]
         deliver=lambda: None,
-        look=lambda: wait_for(lambda: reconciling.runs == 1, describe="the run at the start"),
+        look=lambda _: wait_for(lambda: reconciling.runs == 1, describe="the run at the start"),
         interval_s=3600,
         pace_s=3600,
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,8 @@ from specpilot.telemetry.rings import identity
 from tests.unit.telemetry.builders import ask, replica
 
 LASTING = 4
+EVERY_S = 15.0
+NOW = 1_000.0
 CHEAP = frozenset({"batch_size", "tpot_mean"})
 FLEET = [replica(f"pod-{n}") for n in range(20)]
 KEYS = [identity(each) for each in FLEET]
@@ -30,13 +33,24 @@ RESTING = _ask(CHEAP, *range(20))
 CANARY = _ask(CHEAP | {"e2e_p99"}, 3)
 
 
-def _round(demand: Demand, *asks: Ask) -> Plan:
-    """Questions, and the round after them."""
-    if asks:
-        demand.ask(asks)
-    plan = demand.plan(KEYS)
-    assert plan is not None
-    return plan
+def _demand() -> Demand:
+    return Demand(lasting_s=LASTING * EVERY_S)
+
+
+class Rounds:
+    """Questions, and the round after them, once an interval."""
+
+    def __init__(self) -> None:
+        self.demand = _demand()
+        self._now = NOW
+
+    def __call__(self, *asks: Ask, keys: Sequence[str] = KEYS) -> Plan:
+        if asks:
+            self.demand.ask(asks, now=self._now)
+        plan = self.demand.plan(keys, now=self._now)
+        assert plan is not None
+        self._now += EVERY_S
+        return plan
 
 
 def _scopes(parts: int) -> list[Scope]:
@@ -47,16 +61,16 @@ def _scopes(parts: int) -> list[Scope]:
 
 
 def test_nothing_is_fetched_before_somebody_asks() -> None:
-    demand = Demand(lasting=LASTING)
-    assert demand.plan(KEYS) is None
+    demand = _demand()
+    assert demand.plan(KEYS, now=NOW) is None
     assert not demand.anything
-    demand.ask([RESTING])
+    demand.ask([RESTING], now=NOW)
     assert demand.anything
-    assert demand.plan(KEYS) is not None
+    assert demand.plan(KEYS, now=NOW) is not None
 
 
 def test_buckets_are_fetched_of_the_replicas_in_flight_alone() -> None:
-    plan = _round(Demand(lasting=LASTING), RESTING, CANARY)
+    plan = Rounds()(RESTING, CANARY)
     assert plan.series == behind(CHEAP | {"e2e_p99"})
     assert plan.takers == {KEYS[3]}
     queries = plan.queries(_scopes(2), over_s=15.0)
@@ -70,7 +84,7 @@ def test_buckets_are_fetched_of_the_replicas_in_flight_alone() -> None:
     [(range(10), "half of the fleet is no choice any more"), (range(20), "everybody")],
 )
 def test_of_many_the_buckets_of_all_are_fetched(numbers: range, reason: str) -> None:
-    plan = _round(Demand(lasting=LASTING), RESTING, _ask(frozenset({"e2e_p99"}), *numbers))
+    plan = Rounds()(RESTING, _ask(frozenset({"e2e_p99"}), *numbers))
     assert plan.takers == set(KEYS), reason
     queries = plan.queries(_scopes(2), over_s=15.0)
     assert queries.chosen == []
@@ -88,9 +102,9 @@ def test_of_many_the_buckets_of_all_are_fetched(numbers: range, reason: str) -> 
 )
 def test_no_query_is_longer_than_servers_take(pods: int, queries: int, reason: str) -> None:
     fleet = [replica(f"chat-{n:034}") for n in range(4 * pods)]
-    demand = Demand(lasting=LASTING)
-    demand.ask([replace(ask(*fleet[:pods]), signals=frozenset({"e2e_p99"}))])
-    plan = demand.plan([identity(each) for each in fleet])
+    demand = _demand()
+    demand.ask([replace(ask(*fleet[:pods]), signals=frozenset({"e2e_p99"}))], now=NOW)
+    plan = demand.plan([identity(each) for each in fleet], now=NOW)
     assert plan is not None
     found = plan.queries(_scopes(6), over_s=15.0)
     assert len(found.chosen) == queries, reason
@@ -102,19 +116,19 @@ def test_no_query_is_longer_than_servers_take(pods: int, queries: int, reason: s
 
 def test_a_replica_that_took_over_a_name_has_what_is_fetched_under_it() -> None:
     """A StatefulSet's new pod is called like the old one, and so may a pod of another namespace."""
-    demand = Demand(lasting=LASTING)
-    demand.ask([RESTING, CANARY])
+    demand = _demand()
+    demand.ask([RESTING, CANARY], now=NOW)
     heir, other = replica("pod-3", instance="uid-new"), replica("pod-3", namespace="elsewhere")
-    plan = demand.plan([*KEYS, identity(heir), identity(other)])
+    plan = demand.plan([*KEYS, identity(heir), identity(other)], now=NOW)
     assert plan is not None
     for each in (heir, other):
         assert buckets_of(Family.E2E) in plan.fetched(identity(each))
 
 
 def test_they_are_fetched_for_as_long_as_somebody_asks_and_a_little_longer() -> None:
-    demand = Demand(lasting=LASTING)
-    assert _buckets(_round(demand, RESTING, CANARY))
-    fetched = [_buckets(_round(demand, RESTING)) for _ in range(LASTING + 2)]
+    rounds = Rounds()
+    assert _buckets(rounds(RESTING, CANARY))
+    fetched = [_buckets(rounds(RESTING)) for _ in range(LASTING + 2)]
     assert fetched[:2] == [True, True], "a question that comes a round late loses nothing"
     assert fetched[-1] is False
     assert not any(fetched[fetched.index(False) :])
@@ -122,20 +136,19 @@ def test_they_are_fetched_for_as_long_as_somebody_asks_and_a_little_longer() -> 
 
 def test_a_percentile_that_is_asked_no_more_goes_though_another_stays() -> None:
     """A rule that named it was taken away; a guardrail asks for another of the same replica."""
-    demand = Demand(lasting=LASTING)
-    _round(demand, _ask(frozenset({"ttft_p99"}), 3))
-    plans = [_round(demand, CANARY) for _ in range(LASTING + 1)]
+    rounds = Rounds()
+    rounds(_ask(frozenset({"ttft_p99"}), 3))
+    plans = [rounds(CANARY) for _ in range(LASTING + 1)]
     assert plans[0].series.buckets == {Family.E2E, Family.TTFT}
     assert plans[-1].series.buckets == E2E
 
 
 def test_a_replica_that_is_away_for_a_moment_is_still_wanted() -> None:
-    demand = Demand(lasting=LASTING)
-    _round(demand, RESTING, CANARY)
-    away = demand.plan([key for key in KEYS if key != KEYS[3]])
-    assert away is not None
+    rounds = Rounds()
+    rounds(RESTING, CANARY)
+    away = rounds(keys=[key for key in KEYS if key != KEYS[3]])
     assert not away.series.buckets
-    assert _buckets(_round(demand))
+    assert _buckets(rounds())
 
 
 def test_a_question_names_what_it_needs() -> None:

@@ -35,9 +35,10 @@ class DeviceChoice:
         for source in (self._prometheus, self._exporters):
             source.track(replicas)
 
-    def look(self, *, timeout_s: float) -> bool:
+    def look(self, *, timeout_s: float, portion: int = 0) -> bool:
         """Have both look now; see `Background.look`."""
-        return look_at_all((self._prometheus, self._exporters), timeout_s=timeout_s)
+        sources = (self._prometheus, self._exporters)
+        return look_at_all(sources, timeout_s=timeout_s, portion=portion)
 
     def windows(self, asks: Sequence[Ask], *, deadline_s: float) -> Mapping[str, Arm]:
         """Ask both and take what Prometheus knows."""

@@ -1,0 +1,279 @@
+"""Shared at Prometheus again and again, for one portion of the replicas."""
+
+import logging
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+from specpilot.domain.ports import Clock
+from specpilot.domain.readings import UnknownReason
+from specpilot.domain.targets import Replica
+from specpilot.telemetry.background import Background
+from specpilot.telemetry.connection import Connection, FaultKind, PrometheusError
+from specpilot.telemetry.demand import MOST_CHOSEN, Demand, Plan, Queries
+from specpilot.telemetry.portions import MOST_QUERIES, NamespacePortions
+from specpilot.telemetry.promdecode import NOT_SCRAPED, Pod, Pods, Where
+from specpilot.telemetry.promql import Labels, Scope
+from specpilot.telemetry.promwire import Answer
+from specpilot.telemetry.rings import Rings
+from specpilot.telemetry.windows import Fault
+
+log = logging.getLogger(__name__)
+
+_LONGEST_REACH_S = 3600.0
+"""Moments longer ago are not looked up after a start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What the rounds of all portions share.
+
+    Attributes:
+        address: The server, as it is called in words.
+        connection: How it is asked.
+        labels: How it names things.
+        clock: Dates the rounds.
+        rings: Take what is seen.
+        demand: What is asked for.
+        portions: How the replicas are cut.
+        interval_s: Seconds between rounds.
+        settle_s: How far behind the clock a round looks.
+        deadline_s: Longest time for one round.
+    """
+
+    address: str
+    connection: Connection
+    labels: Labels
+    clock: Clock
+    rings: Rings
+    demand: Demand
+    portions: NamespacePortions
+    interval_s: float
+    settle_s: float
+    deadline_s: float
+
+
+class Rounds(Background):
+    """Looks at the replicas of one portion.
+
+    Args:
+        shared: What the rounds of all portions share.
+        portion: Which one.
+    """
+
+    def __init__(self, shared: Shared, *, portion: int) -> None:
+        super().__init__(
+            name=f"prometheus-{portion}",
+            interval_s=shared.interval_s,
+            patience_s=shared.deadline_s,
+        )
+        self._portion = portion
+        self._address = shared.address
+        self._connection = shared.connection
+        self._labels = shared.labels
+        self._clock = shared.clock
+        self._rings = shared.rings
+        self._demand = shared.demand
+        self._portions = shared.portions
+        self._interval_s = shared.interval_s
+        self._settle_s = shared.settle_s
+        self._deadline_s = shared.deadline_s
+        self._turn_back = False
+        self._moments: list[float] = []  # when rounds looked, and what they looked back at
+        self.queries = 0
+        """How many queries the last round put."""
+
+    def wake(self) -> None:
+        """Have the next round now."""
+        self._wake.set()
+
+    def sample(self) -> None:
+        """Look once, now. What fails is noted as the reason for what is missing."""
+        self.queries = 0
+        replicas = self._replicas()
+        if not replicas:
+            return
+        count = self._portions.count
+        at = self._clock.now().timestamp()
+        shares = self._shares(replicas)
+        # Of one portion out of several as many as there would be for the buckets of all.
+        chosen = MOST_CHOSEN if count == 1 else len(shares)
+        plan = self._demand.plan(replicas.keys(), now=at, most_chosen=chosen)
+        if plan is None:  # the first round shall have all that is asked for
+            return
+        now = round(at - self._settle_s, 3)
+        until = time.monotonic() + self._deadline_s
+        over_s = self._interval_s
+        if self._moments and 0 < now - self._moments[-1] < _LONGEST_REACH_S:
+            over_s = max(over_s, now - self._moments[-1])
+        back = self._wanted_moment(at)
+        queries = plan.queries(shares, over_s=over_s)
+        both_fit = 2 * len(queries.texts) <= MOST_QUERIES // count
+        # Too much for one round: by turns.
+        self._turn_back = back is not None and not both_fit and not self._turn_back
+        try:
+            with self._words(replicas):
+                if not self._turn_back:
+                    self._take(replicas, self._look(queries, now, until), plan)
+                    self._moments.append(now)
+                if back is not None and (self._turn_back or both_fit):
+                    self._look_back(replicas, plan, shares, back, until)
+        except _FailedError:
+            return
+        oldest = now - self._rings.keep_s
+        self._moments = [moment for moment in self._moments if moment >= oldest]
+        self._demand.forget_starts(before=oldest)
+
+    def _replicas(self) -> dict[str, Replica]:
+        """The portion's, by identity."""
+        portions, tracked = self._portions, self._rings.tracked()
+        return {k: r for k, r in tracked.items() if portions.of(r.namespace) == self._portion}
+
+    def _shares(self, replicas: Mapping[str, Replica]) -> list[Scope]:
+        """All pods of the namespaces, in as many parts as one answer must not have them all."""
+        parts = self._portions.shares(len(replicas))
+        names = {replica.namespace for replica in replicas.values()}
+        return [
+            Scope(namespaces=names, labels=self._labels, part=part, parts=parts)
+            for part in range(parts)
+        ]
+
+    @contextmanager
+    def _words(self, replicas: Mapping[str, Replica]) -> Iterator[None]:
+        """Turn what goes wrong into the reason for what is missing."""
+        words = ""
+        try:
+            yield
+        except PrometheusError as error:
+            if error.too_large:
+                self._portions.too_large(len(replicas))
+            words = str(error)
+            if error.kind is FaultKind.LATE:  # its own words tell what was left of the deadline
+                words = f"{self._address} did not answer within {self._deadline_s:g} s"
+        except Answer as error:
+            words = f"{self._address} {error}"
+        except Exception as error:
+            log.exception("asking Prometheus failed")
+            words = f"asking {self._address} failed: {type(error).__name__}"
+        if words:
+            self._rings.fail(replicas, Fault(reason=UnknownReason.SOURCE_ERROR, words=words))
+            raise _FailedError
+
+    def _query(self, text: str, at: float, until: float) -> bytes:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise Answer(f"did not answer within {self._deadline_s:g} s")
+        self.queries += 1
+        return self._connection.query(text, at=at, timeout_s=left)
+
+    def _look(
+        self, queries: Queries, at: float, until: float, *, means_at: float | None = None
+    ) -> Iterator[tuple[Where, Pod]]:
+        """Every pod as it stood at a moment, with means of gauges over the time before it.
+
+        Share by share, so that no more than one share's numbers are held at a time.
+
+        Args:
+            queries: What to ask.
+            at: The moment.
+            until: When the answers must be there, by the monotonic clock.
+            means_at: End of the time that means of gauges are taken over, where it is another.
+        """
+        pods, labels = Pods(), self._labels
+        asked = [(text, at) for text in queries.texts]
+        asked[1] = (queries.gauges, at if means_at is None else means_at)
+        with closing(self._answers(asked, until)) as bodies:
+            pods.absorb_state(next(bodies), labels)
+            pods.absorb_gauges(next(bodies), labels)
+            for _ in queries.chosen:
+                pods.absorb_values(next(bodies), labels)
+            rest = set(pods)
+            for share in queries.shares:
+                found: set[Where] = set()
+                for _ in share:
+                    found |= pods.absorb_values(next(bodies), labels)
+                rest -= found
+                yield from ((where, pods[where]) for where in found)
+            yield from ((where, pods[where]) for where in rest)
+
+    def _answers(
+        self, asked: Sequence[tuple[str, float]], until: float
+    ) -> Generator[bytes, None, None]:
+        """Ask one query after the other: the next one while the answer before it is taken in."""
+        with ThreadPoolExecutor(1, thread_name_prefix="prometheus-ask") as asking:
+            coming = asking.submit(self._query, *asked[0], until)
+            for text, at in asked[1:]:
+                body = coming.result()
+                coming = asking.submit(self._query, text, at, until)
+                yield body
+            yield coming.result()
+
+    def _take(
+        self,
+        replicas: Mapping[str, Replica],
+        pods: Iterable[tuple[Where, Pod]],
+        plan: Plan,
+    ) -> None:
+        missing = _by_pod(replicas)
+        for where, pod in pods:
+            fault = pod.fault()
+            page = pod.page()
+            for key in missing.pop(where, ()):
+                if fault is not None or pod.at is None:
+                    self._rings.fail([key], fault or NOT_SCRAPED)
+                else:
+                    fetched = plan.fetched(key)
+                    self._rings.add(key, pod.at, page, means=page.gauges, fetched=fetched)
+        self._rings.fail((key for keys in missing.values() for key in keys), NOT_SCRAPED)
+
+    # --- the past
+
+    def _wanted_moment(self, now: float) -> float | None:
+        """The newest start of a window that no round was near to."""
+        if not self._moments:
+            return None  # the first round has just been: what is asked comes to know of it
+        first = min(self._moments)
+        missing = [
+            start
+            for start, length in self._demand.starts().items()
+            if now - _LONGEST_REACH_S <= start < first
+            and all(
+                abs(moment - start) > max(1.5 * self._interval_s, length / 8)
+                for moment in self._moments
+            )
+        ]
+        return round(max(missing), 3) if missing else None
+
+    def _look_back(
+        self,
+        replicas: Mapping[str, Replica],
+        plan: Plan,
+        shares: Sequence[Scope],
+        at: float,
+        until: float,
+    ) -> None:
+        """Put a moment of the past before all that was seen, with the means of gauges since."""
+        first = self._moments[0]
+        keys, queries = _by_pod(replicas), plan.queries(shares, over_s=first - at)
+        for where, pod in self._look(queries, at, until, means_at=first):
+            if pod.fault() is not None or pod.at is None:
+                continue
+            page = pod.page()
+            for key in keys.get(where, ()):
+                fetched = plan.fetched(key)
+                self._rings.prepend(key, pod.at, page, means=page.gauges, fetched=fetched)
+        self._moments.insert(0, at)
+
+
+def _by_pod(replicas: Mapping[str, Replica]) -> dict[Where, list[str]]:
+    """Identities of replicas by pod; a pod that was replaced may still be there twice."""
+    found: dict[Where, list[str]] = {}
+    for key, replica in replicas.items():
+        found.setdefault((replica.namespace, replica.id), []).append(key)
+    return found
+
+
+class _FailedError(Exception):
+    """The round has failed and the reason is noted."""
