@@ -18,6 +18,7 @@ from bench.signals.fleet import WINDOW_S
 from bench.signals.pages import Series, read_by_the_product, series
 
 _POD_MATCHER = re.compile(r'\bpod=~"((?:[^"\\]|\\.)*)"')
+_NAMESPACE_MATCHER = re.compile(r'\bnamespace=~?"((?:[^"\\]|\\.)*)"')
 _NAMES = re.compile(r'__name__=~"((?:[^"\\]|\\.)*)"')
 _START = "process_start_time_seconds"
 _OVER = re.compile(r"\[(\d+)ms\]")
@@ -101,11 +102,14 @@ class Numbers:
         form = parse_qs(parameters)
         query, at = form["query"][0], float(form["time"][0])
         chosen = re.compile(next(iter(_POD_MATCHER.findall(query)), ".*"))
+        namespaces = _namespaces(query)
         texts: dict[Kind, str] = {}
         yield b'{"status":"success","data":{"resultType":"vector","result":['
         comma = ""
         for pod in pods:
-            if pod.since > at or not chosen.fullmatch(pod.name):
+            if pod.namespace not in namespaces or pod.since > at:
+                continue
+            if not chosen.fullmatch(pod.name):
                 continue
             kind = Kind(pod.speculates, risen.get(f"{pod.namespace}/{pod.workload}"))
             if kind not in texts:
@@ -185,6 +189,12 @@ def _grown(speculates: bool) -> tuple[Series, ...]:
             continue
         found[each.name, labels.get("position", ""), labels.get("le", "")] = each
     return tuple(found.values())
+
+
+def _namespaces(query: str) -> frozenset[str]:
+    """Those that a query is about; the product names each of them."""
+    (pattern,) = set(_NAMESPACE_MATCHER.findall(query))
+    return frozenset(pattern.replace("\\", "").split("|"))
 
 
 _INFO = "vllm:cache_config_info"

@@ -112,11 +112,18 @@ class Beats:
     Args:
         interval_s: Seconds from one tick over a portion to the next.
         portions: The portions.
+        clock: Monotonic seconds.
     """
 
-    def __init__(self, *, interval_s: float, portions: Portions) -> None:
+    def __init__(
+        self,
+        *,
+        interval_s: float,
+        portions: Portions,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._portions = portions
-        self._beats = [Beat(interval_s=interval_s) for _ in range(portions.most)]
+        self._beats = [Beat(interval_s=interval_s, clock=clock) for _ in range(portions.most)]
 
     def of(self, portion: int) -> Beat:
         """The beat of a portion."""

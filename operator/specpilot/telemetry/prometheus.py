@@ -148,9 +148,13 @@ class PrometheusTelemetry:
         """Have one portion looked at now; see `Background.look`."""
         return self._rounds[portion].look(timeout_s=timeout_s)
 
-    def sample(self) -> None:
-        """Look at everything once, now. What fails is noted as the reason for what is missing."""
-        for rounds in self._rounds:
+    def sample(self, portion: int | None = None) -> None:
+        """Look once, now. What fails is noted as the reason for what is missing.
+
+        Args:
+            portion: At one portion; None for all of them.
+        """
+        for rounds in self._rounds if portion is None else [self._rounds[portion]]:
             rounds.sample()
 
     @property

@@ -343,3 +343,122 @@ def test_a_percentile_of_a_few_is_asked_of_those_few_and_forgotten_when_nobody_a
         again = rounds.source.collect([canary()])["k"]
         assert again["e2e_p50"].reason is UnknownReason.TOO_FEW_SAMPLES
         assert again["e2e_mean"].count == pytest.approx(60, abs=16), "all else went on meanwhile"
+
+
+@dataclass
+class Large(Rounds):
+    """Replicas in three namespaces, which are looked at one after the other."""
+
+    teams: tuple[str, ...] = ("blue", "green", "red")
+    each: int = 0
+
+    def __post_init__(self) -> None:
+        self.source = PrometheusTelemetry(
+            server=PrometheusServer(url=self.server.url),
+            clock=self.clock,
+            interval_s=15.0,
+            settle_s=0.0,
+            deadline_s=30.0,
+            most_portions=3,
+        )
+
+    def asks(self, *, signals: frozenset[str]) -> list[Ask]:
+        return [
+            replace(
+                ask(
+                    *(_pod(f"{team}-{n:04d}", team) for n in range(self.each)),
+                    key=team,
+                    target=TargetRef(kind="Deployment", namespace=team, name="chat"),
+                    seconds=60,
+                    end=self.clock.at,
+                ),
+                signals=signals,
+            )
+            for team in self.teams
+        ]
+
+    def pods(self) -> list[tuple[str, str]]:
+        return [(team, f"{team}-{n:04d}") for team in self.teams for n in range(self.each)]
+
+    def look(self, portion: int) -> list[Seen]:
+        """A third of the interval goes by, and a portion is looked at."""
+        self.clock.at += timedelta(seconds=5)
+        before = len(self.server.seen)
+        self.source.sample(portion)
+        return self.server.seen[before:]
+
+
+def _only(server: Server, prometheus: Prometheus) -> None:
+    """Have the server know namespaces, too."""
+
+    def answer(request: Seen) -> Answer:
+        pattern = re.search(r'namespace=~?"([^"]*)"', _query(request))
+        assert pattern
+        names = pattern[1].replace("\\", "").split("|")
+        pods = [(namespace, pod) for namespace, pod in prometheus.pods if namespace in names]
+        return replace(prometheus, pods=pods)(request)
+
+    server.answer = answer
+
+
+@pytest.fixture
+def worth(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Replicas that are worth a look of their own: so few that answers are short."""
+    monkeypatch.setattr("specpilot.telemetry.portions.WORTH", 20)
+    return 20
+
+
+def test_a_large_fleet_is_looked_at_a_portion_at_a_time(worth: int) -> None:
+    """And all that is asked for is looked for from the first look on, in every portion."""
+    prometheus = Prometheus(pods=[])
+    with serving(prometheus) as server:
+        large = Large(server, each=worth)
+        prometheus.pods = large.pods()
+        _only(server, prometheus)
+        source, wanted = large.source, frozenset({"tokens_per_second", "batch_size"})
+        asks = large.asks(signals=wanted)
+        source.expect(asks)
+        source.track([each for one in asks for each in one.replicas])
+        assert source.portions.count == 3
+        source.collect(asks[:1])
+        about = {team: source.portions.of(team) for team in large.teams}
+        assert sorted(about.values()) == [0, 1, 2]
+        put = [large.look(portion) for portion in (0, 1, 2)]
+        for team, portion in about.items():
+            assert {re.findall("blue|green|red", _query(each))[0] for each in put[portion]} == {
+                team
+            }
+        assert len([each for some in put for each in some]) == 9
+        for _ in range(4):
+            put = [large.look(portion) for portion in (0, 1, 2)]
+            assert sum(map(len, put)) <= MOST_QUERIES
+        assert source.queries <= MOST_QUERIES
+        found = source.collect(large.asks(signals=wanted))
+        for team in large.teams:
+            assert found[team]["tokens_per_second"].value == pytest.approx(3.0 * worth), team
+            assert found[team]["batch_size"].known, team
+
+
+def test_a_namespace_that_comes_into_another_portion_keeps_what_was_seen_of_it(
+    worth: int,
+) -> None:
+    """A fleet grows, and is cut; or shrinks, and is whole again."""
+    prometheus = Prometheus(pods=[], since=END.timestamp())  # there is nothing to look back at
+    with serving(prometheus) as server:
+        large = Large(server)
+        prometheus.pods = large.pods()
+        _only(server, prometheus)
+        source, wanted = large.source, frozenset({"tokens_per_second"})
+        for each, looks in ((worth // 2, 15), (worth, 3), (worth // 2, 3)):
+            large.each = each
+            prometheus.pods = large.pods()
+            asks = large.asks(signals=wanted)
+            source.expect(asks)
+            source.track([one for some in asks for one in some.replicas])
+            for number in range(looks):
+                large.look(number % 3)
+            found = source.collect(large.asks(signals=wanted))
+            for team in large.teams:
+                reading = found[team]["tokens_per_second"]
+                assert reading.known, (each, team, reading.message)
+        assert source.portions.count == 1

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from specpilot.controller.beat import Beat
+from specpilot.controller.beat import Beat, Beats
 
 
 class Clock:
@@ -67,3 +67,47 @@ def test_the_words_name_both_intervals_and_a_remedy() -> None:
     words = beat.pulse().words
     assert "every 31 s instead of every 15 s" in words
     assert "evaluation.intervalSeconds" in words
+
+
+class Cut:
+    """A fleet in up to three portions."""
+
+    most = 3
+    count = 3
+
+    def of(self, namespace: str) -> int:
+        raise NotImplementedError
+
+
+def test_a_fleet_in_portions_is_as_late_as_its_latest_and_counts_once() -> None:
+    clock, cut = Clock(), Cut()
+    beats = Beats(interval_s=15.0, portions=cut, clock=clock)
+    for interval in range(4):
+        for portion in range(3):
+            clock.at += 5.0
+            if portion == 1 and interval % 2:
+                continue  # every other one is skipped
+            beats.of(portion).begin()
+            clock.at += 1.0
+            beats.of(portion).end()
+            clock.at -= 1.0
+    pulse = beats.pulse()
+    assert (pulse.ended, pulse.busy_s) == (4, 10.0)
+    assert pulse.real_s == 30.0
+    assert pulse.late
+    assert pulse.age_s == 20.0, "the second portion's, at 105; it is 125 now"
+    cut.count = 1
+    whole = beats.pulse()
+    assert (whole.real_s, whole.late, whole.age_s) == (15.0, False, 10.0)
+
+
+def test_a_portion_that_comes_back_is_not_late() -> None:
+    beat, clock = ticking([15.0])
+    beat.rest()
+    clock.at += 3600
+    beat.begin()
+    beat.end()
+    clock.at += 15
+    beat.begin()
+    assert beat.pulse().real_s == 15.0
+    assert not beat.pulse().late

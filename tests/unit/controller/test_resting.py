@@ -10,8 +10,7 @@ from specpilot.controller.resting import SHARE, Ground, Resting
 from specpilot.domain.changes import Phase
 from specpilot.domain.settings import Declared
 from specpilot.domain.situation import Answer, Decision
-from specpilot.domain.targets import TargetRef, TargetState
-from tests.unit.controller.world import NGRAM_CONFIG, FakeFleet, World
+from tests.unit.controller.world import NGRAM_CONFIG, Steady, World
 from tests.unit.domain.builders import NEW, at, change, policy, replica, state
 
 LAG_S = 15.0
@@ -62,19 +61,6 @@ def test_whoever_did_something_wakes_one_and_new_numbers_wake_all() -> None:
 
     resting.wake_all()
     assert not resting.rests(other, GROUND, lag_s=LAG_S, now=NOW + SECOND)
-
-
-class Steady(FakeFleet):
-    """Shows the very same again while nothing of the target has changed, as a cache does."""
-
-    shown: TargetState | None = None
-
-    def observe(self, ref: TargetRef) -> TargetState:
-        now = super().observe(ref)
-        if now == self.shown:
-            return self.shown
-        self.shown = now
-        return now
 
 
 def test_a_canary_that_hangs_on_its_first_request_is_found_to(tmp_path: Path) -> None:

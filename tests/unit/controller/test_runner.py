@@ -115,3 +115,77 @@ def test_what_a_tick_opened_is_taken_up_at_once(lingers_s: float, reason: str) -
     ):
         wait_for(lambda: reconciling.runs == 2, describe=f"the run after the tick: {reason}")
     assert ticking.runs == 1
+
+
+class Cut:
+    """A fleet that may be cut in three."""
+
+    most = 3
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def of(self, namespace: str) -> int:
+        raise NotImplementedError
+
+
+class Ticks(Jobs):
+    """Notes which portions were ticked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing = False
+        self.seen: list[int] = []
+
+    def tick(self, portion: int = 0, *, late: str = "") -> None:
+        super().tick(portion, late=late)
+        self.seen.append(portion)
+
+
+@pytest.mark.parametrize(
+    ("count", "portions", "reason"),
+    [
+        (1, {0}, "a small fleet is ticked once an interval"),
+        (3, {0, 1, 2}, "each portion of a large one has its own tick"),
+    ],
+)
+def test_each_portion_is_looked_at_and_ticked_in_its_turn(
+    count: int, portions: set[int], reason: str
+) -> None:
+    ticks, reconciling, looked = Ticks(), Jobs(), []
+    reconciling.failing = False
+    with Runner(
+        evaluator=ticks,  # type: ignore[arg-type]
+        reconciler=reconciling,  # type: ignore[arg-type]
+        deliver=lambda: None,
+        look=looked.append,
+        interval_s=0.6,
+        pace_s=3600,
+        portions=Cut(count),
+    ) as runner:
+        wait_for(lambda: runner.beat.pulse().ended >= 3, describe="three ticks of the first")
+        wait_for(lambda: {*ticks.seen} == portions, describe="a tick of each portion")
+    assert sorted(looked) == sorted(ticks.seen), "each tick follows a look at its portion"
+    assert ticks.seen[0] == 0
+    assert runner.beat.pulse().ended == ticks.seen.count(0), reason
+
+
+def test_portions_stay_apart_when_all_is_run_at_once() -> None:
+    """A clock that was set back is no reason to look at everything at one moment ever after."""
+    ticks, reconciling = Ticks(), Jobs()
+    reconciling.failing = False
+    with Runner(
+        evaluator=ticks,  # type: ignore[arg-type]
+        reconciler=reconciling,  # type: ignore[arg-type]
+        deliver=lambda: None,
+        interval_s=3600,
+        pace_s=3600,
+        portions=Cut(3),
+    ) as runner:
+        wait_for(lambda: ticks.seen == [0], describe="the first portion's tick")
+        runner.run_now()
+        wait_for(lambda: ticks.seen == [0, 0], describe="another one")
+        jobs = [runner._scheduler.get_job(f"tick-{portion}") for portion in range(3)]
+        due = [job.next_run_time for job in jobs]
+    apart = [(at - due[0]).total_seconds() % 3600 for at in due]
+    assert apart == [0, 1200, 2400]

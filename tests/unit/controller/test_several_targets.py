@@ -26,6 +26,7 @@ from tests.unit.controller.world import (
     FakeRegistry,
     FakeTelemetry,
     Kill,
+    Steady,
     World,
     WorldClock,
 )
@@ -144,6 +145,97 @@ def test_what_all_will_ask_is_said_before_the_first_is_judged(
     world.boot()
     world.evaluator.tick()
     assert ordered.order == ["expect 3", "track 9", "collect 2", "collect 1"]
+
+
+class ByTarget:
+    """Each target is in a namespace, and a portion, of its own."""
+
+    most = count = len(NAMES)
+
+    def of(self, namespace: str) -> int:
+        return NAMES.index(namespace)
+
+
+class Apart(Three):
+    """Three targets that are looked at one after the other."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        assert self.policy is not None
+        self.policy, *self.registry.extra = (
+            replace(each, target=replace(each.target, namespace=each.target.name))
+            for each in (self.policy, *self.registry.extra)
+        )
+        self.telemetry = self.ordered = Ordered(self.clock)
+        self.telemetry.batch = 40
+        self.telemetry.lag_s = 20.0
+        start = Declared(setting="ngram", config=NGRAM_CONFIG, change_id="")
+        self.fleets.of = {n: Steady(self.clock, size=3, declared=start) for n in NAMES}
+        self.portions = ByTarget()
+        self.boot()
+
+    def tick(self, portion: int) -> None:
+        self.clock.at += timedelta(seconds=5)
+        self.evaluator.tick(portion)
+
+
+def test_a_tick_is_about_the_targets_of_its_portion(tmp_path: Path) -> None:
+    world = Apart(tmp_path)
+    for portion in range(len(NAMES)):
+        world.ordered.order.clear()
+        world.tick(portion)
+        assert [c.target.name for c in world.changes()] == list(NAMES[: portion + 1])
+        assert set(world.registry.statuses) == set(NAMES[: portion + 1])
+        told = ["expect 1", f"track {3 * (portion + 1)}", "collect 1"]
+        assert world.ordered.order == told, "replicas of the other portions stay tracked"
+
+
+def test_a_target_of_another_portion_that_is_gone_is_tracked_no_more(tmp_path: Path) -> None:
+    world = Apart(tmp_path)
+    for portion in range(len(NAMES)):
+        world.tick(portion)
+    world.registry.extra.pop()
+    world.ordered.order.clear()
+    world.tick(0)
+    assert "track 6" in world.ordered.order
+
+
+def test_the_oldest_policy_of_a_target_is_the_one_that_counts_in_every_portion(
+    tmp_path: Path,
+) -> None:
+    world = Apart(tmp_path)
+    code = world.registry.extra[0]
+    again = PolicyRef(namespace="local", name="again", uid="u-again")
+    world.registry.extra.append(replace(code, ref=again))
+    world.tick(0)
+    assert "again" not in world.registry.statuses, "it is of another portion"
+    world.tick(1)
+    assert [c.policy.name for c in world.changes()] == ["chat", "code"]
+    assert "code" in world.registry.statuses["again"].conditions[0].message
+
+
+def test_new_numbers_wake_the_changes_they_are_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Apart(tmp_path)
+    for portion in range(len(NAMES)):
+        world.tick(portion)
+    world.fleet.move()
+    for _ in range(3):
+        world.reconciler.run()
+    looked: list[str] = []
+    look = world.reconciler._mark_ready
+
+    def note(change: FlagChange, state: TargetState) -> FlagChange:
+        looked.append(change.target.name)
+        return look(change, state)
+
+    monkeypatch.setattr(world.reconciler, "_mark_ready", note)
+    world.reconciler.run()
+    assert looked == [], "they rest"
+    world.reconciler.numbers_came(1)
+    world.reconciler.run()
+    assert looked == ["code"]
 
 
 def test_what_was_seen_of_one_is_kept_when_the_database_fails_at_another(

@@ -18,6 +18,7 @@ from specpilot.controller.registry import PolicyStatus
 from specpilot.domain.changes import Extent, FlagChange, Intent
 from specpilot.domain.engine_run import EngineRun
 from specpilot.domain.policy import Canary, Limits, Policy, PolicyRef
+from specpilot.domain.portions import UNDIVIDED, Portions
 from specpilot.domain.ports import Ask, FleetError
 from specpilot.domain.readings import Reading, Readings, UnknownReason, unknown
 from specpilot.domain.rules import Rule, RuleSet
@@ -85,6 +86,7 @@ class World:
         self.fleet = FakeFleet(self.clock, size=size, declared=start)
         self.telemetry = FakeTelemetry(self.clock)
         self.most_concurrent: int | None = None
+        self.portions: Portions = UNDIVIDED
         self.registry = FakeRegistry(self)
         with self.store.begin() as unit:
             unit.rules.apply(
@@ -110,6 +112,7 @@ class World:
             recorder=recorder,
             clock=self.clock,
             most_concurrent=self.most_concurrent,
+            portions=self.portions,
         )
         self.evaluator = Evaluator(parts)
         self.reconciler = Reconciler(parts)
@@ -219,6 +222,19 @@ class FakeFleet:
             self.replicas[name] = Replica(
                 id=name, instance=f"{name}.{serial}", declared=wanted, ready=False
             )
+
+
+class Steady(FakeFleet):
+    """Shows the very same again while nothing of the target has changed, as a cache does."""
+
+    shown: TargetState | None = None
+
+    def observe(self, ref: TargetRef) -> TargetState:
+        now = super().observe(ref)
+        if now == self.shown:
+            return self.shown
+        self.shown = now
+        return now
 
 
 @dataclass

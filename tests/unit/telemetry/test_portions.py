@@ -1,0 +1,135 @@
+"""How a fleet is cut: evenly, within what may be asked, and so that namespaces stay in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specpilot.telemetry.portions import MOST_QUERIES, NamespacePortions, queries
+
+
+def teams(count: int, size: int) -> dict[str, int]:
+    return {f"team-{n:02d}": size for n in range(count)}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "count", "reason"),
+    [
+        ({}, 1, "nobody is there yet"),
+        (teams(50, 32), 1, "1,600 replicas are looked at quickly enough"),
+        (teams(50, 40), 2, "2,000 are worth two looks"),
+        (teams(50, 60), 3, "3,000 are worth three"),
+        (teams(50, 230), 3, "11,500: one answer holds a third"),
+        (teams(50, 250), 2, "12,500: three portions would take 18 queries"),
+        (teams(50, 400), 1, "20,000: five shares are within the queries only when all are one"),
+        ({"serving": 9000}, 1, "one namespace cannot be cut"),
+        ({"serving": 4500, "test": 500}, 2, "two can be cut once"),
+    ],
+)
+def test_into_how_many(sizes: dict[str, int], count: int, reason: str) -> None:
+    portions = NamespacePortions()
+    portions.divide(sizes)
+    assert portions.count == count, reason
+    assert {portions.of(name) for name in sizes} == set(range(count if sizes else 0))
+
+
+def weights(portions: NamespacePortions, sizes: dict[str, int]) -> list[int]:
+    found = [0] * portions.count
+    for name, size in sizes.items():
+        found[portions.of(name)] += size
+    return found
+
+
+def test_portions_are_even() -> None:
+    sizes = {f"team-{n:02d}": 10 * n for n in range(1, 40)}
+    portions = NamespacePortions()
+    portions.divide(sizes)
+    found = weights(portions, sizes)
+    assert len(found) == 3
+    assert max(found) <= 1.05 * min(found)
+
+
+def test_who_comes_and_goes_moves_nobody_else() -> None:
+    sizes = teams(50, 60)
+    portions = NamespacePortions()
+    portions.divide(sizes)
+    before = {name: portions.of(name) for name in sizes}
+    del sizes["team-07"]
+    sizes |= {"new-a": 200, "new-b": 200, "team-09": 90}
+    portions.divide(sizes)
+    assert {name: portions.of(name) for name in before if name in sizes} == {
+        name: portion for name, portion in before.items() if name in sizes
+    }
+    assert portions.of("new-a") != portions.of("new-b"), "each joins the lightest"
+
+
+def test_a_portion_that_has_grown_too_heavy_has_all_spread_anew() -> None:
+    sizes = teams(6, 500)
+    portions = NamespacePortions()
+    portions.divide(sizes)
+    grown = [name for name in sizes if portions.of(name) == portions.of("team-00")]
+    assert len(grown) == 2
+    portions.divide(sizes | dict.fromkeys(grown, 900))
+    assert portions.of(grown[0]) == portions.of(grown[1]), "somewhat heavier is no reason"
+    portions.divide(sizes | dict.fromkeys(grown, 2000))
+    assert portions.of(grown[0]) != portions.of(grown[1])
+
+
+def test_a_fleet_about_the_limit_is_not_cut_one_way_and_the_other() -> None:
+    portions = NamespacePortions()
+    seen = []
+    for size in (60, 59, 61, 55, 60, 47):
+        portions.divide(teams(50, size))
+        seen.append(portions.count)
+    assert seen == [3, 3, 3, 3, 3, 2], "fewer only when a fifth is gone"
+
+
+def test_answers_that_were_too_large_are_cut_and_paid_for_with_portions() -> None:
+    portions = NamespacePortions()
+    sizes = teams(50, 60)
+    portions.divide(sizes)
+    assert (portions.count, portions.shares(1000)) == (3, 1)
+    portions.too_large(1000)
+    assert portions.shares(1000) == 2
+    portions.divide(sizes)
+    assert portions.count == 1, "of six shares, which is all that may be asked"
+
+
+def test_who_does_not_ask_for_portions_gets_none() -> None:
+    portions = NamespacePortions(most=1)
+    portions.divide(teams(50, 100))
+    assert portions.count == 1
+
+
+@dataclass(frozen=True)
+class Step:
+    sizes: dict[str, int]
+    too_large: int | None
+
+
+_STEPS = st.builds(
+    Step,
+    sizes=st.dictionaries(st.sampled_from([f"n{i}" for i in range(12)]), st.integers(0, 5000)),
+    too_large=st.none() | st.integers(1, 20_000),
+)
+
+
+@given(st.lists(_STEPS, min_size=1, max_size=8), st.integers(1, 3))
+def test_whatever_comes_it_stays_within_the_queries_and_holds_everybody(
+    steps: list[Step], most: int
+) -> None:
+    portions = NamespacePortions(most=most)
+    for step in steps:
+        if step.too_large is not None:
+            portions.too_large(step.too_large)
+        portions.divide(step.sizes)
+        assert 1 <= portions.count <= most
+        assert all(0 <= portions.of(name) < portions.count for name in step.sizes)
+        put = sum(queries(portions.shares(weight)) for weight in weights(portions, step.sizes))
+        assert put <= MOST_QUERIES
+        again = {name: portions.of(name) for name in step.sizes}
+        portions.divide(step.sizes)
+        assert {name: portions.of(name) for name in step.sizes} == again, "nobody moves at rest"
