@@ -127,16 +127,6 @@ class Numbers:
         if "timestamp(" in query:
             scrape = {"instance": _INSTANCE, "job": "monitoring/vllm", "container": "vllm"}
             found = [({**where, **scrape, "series": "live"}, at)]
-        elif "avg_over_time(" in query:
-            over = _OVER.search(query)
-            assert over, query
-            running = kind.batch(at, over_s=int(over[1]) / 1000)
-            for name, value in (
-                ("num_requests_running", running),
-                ("num_requests_waiting", 0.0),
-                ("kv_cache_usage_perc", 0.4),
-            ):
-                found.append(({**where, "series": name}, value))
         elif "_bucket" in query:
             wanted = {f"vllm:{name}" for name in re.findall(r"\w+_bucket", query)}
             found = [
@@ -151,8 +141,16 @@ class Numbers:
                 for each, value in self._totals(kind, at)
                 if each.name == _START or any(names.fullmatch(each.name) for names in asked)
             ]
-        elif "vllm" in query:
+        elif "vllm" in query and "avg_over_time(" not in query:
             raise UnanswerableError(query)
+        if over := _OVER.search(query):
+            running = kind.batch(at, over_s=int(over[1]) / 1000)
+            for name, value in (
+                ("num_requests_running", running),
+                ("num_requests_waiting", 0.0),
+                ("kv_cache_usage_perc", 0.4),
+            ):
+                found.append(({**where, "series": name}, value))
         return ",".join(
             f'{{"metric":{{{_pairs(labels)}}},"value":[{at!r},"{value!r}"]}}'
             for labels, value in found

@@ -108,6 +108,8 @@ class Evaluator:
         self._telemetry.expect([ask for case in cases for ask in case.asks])
         self._live |= {uid: state.live() for uid, state in states.items()}
         self._telemetry.track([replica for live in self._live.values() for replica in live])
+        # Whose load has changed most comes first: theirs are the changes that are waited for.
+        cases.sort(key=self._moved, reverse=True)
         trouble: StoreError | None = None
         try:
             for start in range(0, len(cases), AT_A_TIME):
@@ -152,6 +154,9 @@ class Evaluator:
         if change is not None:
             asks.append(flight_ask(policy, state, change, now=tick.now))
         return Case(policy, rules, asks)
+
+    def _moved(self, case: Case) -> float:
+        return max((self._telemetry.moved(r) for r in case.asks[0].replicas), default=0.0)
 
     def _judge(self, cases: Sequence[Case], tick: Tick) -> None:
         """Have some policies' questions answered, and evaluate them."""

@@ -130,11 +130,11 @@ class Remembering:
             self._pruned = hour
 
     def _note(self, readings: Readings, *, target: str, config: str, now: datetime) -> None:
-        length, drafts = readings.value("mean_acceptance_length"), readings.value("drafts")
         last = self._noted.get((target, config))
-        if length is None or (drafts or 0) < LEAST_DRAFTS:
-            return
         if last is not None and last <= now < last + EVERY:
+            return
+        length, drafts = readings.value("mean_acceptance_length"), readings.value("drafts")
+        if length is None or (drafts or 0) < LEAST_DRAFTS:
             return
         self._noted[target, config] = now
         self._samples.append(AcceptanceSample(target=target, config=config, at=now, value=length))

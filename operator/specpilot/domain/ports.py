@@ -94,6 +94,13 @@ class Telemetry(Protocol):
         """
         ...
 
+    def moved(self, replica: Replica) -> float:
+        """How much the load of a replica changed at the last look, as a share of what it was.
+
+        0 where that is not known. Nothing rests on it but who is evaluated first.
+        """
+        ...
+
     def collect(self, asks: Sequence[Ask]) -> Mapping[str, Readings]:
         """Answer all questions of a tick at once. Never raises: what fails is Unknown.
 

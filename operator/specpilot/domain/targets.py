@@ -86,6 +86,7 @@ class Replica:
         namespace: Namespace of the pod, "" for a process.
         endpoint: Base URL of the engine, "" when it has no address yet.
         node: Where it runs.
+        key: Names this very process among all: a name may be taken over by a later one.
     """
 
     id: str
@@ -101,6 +102,11 @@ class Replica:
     namespace: str = ""
     endpoint: str = ""
     node: str = ""
+    key: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Once, since it is asked for a dozen times a tick.
+        object.__setattr__(self, "key", f"{self.namespace}\0{self.id}\0{self.instance}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

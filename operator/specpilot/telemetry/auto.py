@@ -14,9 +14,8 @@ from specpilot.domain.ports import Ask
 from specpilot.domain.readings import Readings
 from specpilot.domain.targets import Replica
 from specpilot.telemetry.answer import answer
-from specpilot.telemetry.background import Expecting, look_at_all
+from specpilot.telemetry.background import Expecting, Moving, look_at_all
 from specpilot.telemetry.choice import ask_source, prefer, usable
-from specpilot.telemetry.rings import identity
 from specpilot.telemetry.windows import Arm, Source, serving
 
 
@@ -42,6 +41,8 @@ class AutoTelemetry:
         self._scrape = scrape
         self._devices = devices
         self._deadline_s = deadline_s
+        sources: tuple[object, ...] = (prometheus, scrape)
+        self._moving = [source for source in sources if isinstance(source, Moving)]
         self._tracked: dict[str, Replica] = {}
         self._scraped: set[str] = set()
         self._unknown: dict[str, datetime] = {}  # since when Prometheus has not known a replica
@@ -54,7 +55,7 @@ class AutoTelemetry:
 
     def track(self, replicas: Sequence[Replica]) -> None:
         """Pass the list on; the direct scrape gets those that need it."""
-        self._tracked = {identity(replica): replica for replica in replicas}
+        self._tracked = {replica.key: replica for replica in replicas}
         self._scraped &= self._tracked.keys()
         self._unknown = {k: at for k, at in self._unknown.items() if k in self._tracked}
         for source in (self._prometheus, self._devices):
@@ -87,6 +88,10 @@ class AutoTelemetry:
         sources = (self._prometheus, self._devices)
         look_at_all(sources, timeout_s=timeout_s, portion=portion)
 
+    def moved(self, replica: Replica) -> float:
+        """What the source says that knows more of it."""
+        return max((source.moved(replica) for source in self._moving), default=0.0)
+
     def collect(self, asks: Sequence[Ask]) -> Mapping[str, Readings]:
         """Answer all asks within the deadline. Never raises."""
         return answer(self, asks, deadline_s=self._deadline_s, devices=self._devices)
@@ -112,7 +117,7 @@ class AutoTelemetry:
         for ask in asks:
             if ask.ahead and ask.source is TelemetrySource.AUTO:
                 continue
-            keys = {identity(replica) for replica in serving(ask)}
+            keys = {replica.key for replica in serving(ask)}
             direct = ask.source is TelemetrySource.SCRAPE
             if ask.source is TelemetrySource.AUTO and not usable(first[ask.key]):
                 since = [self._unknown.setdefault(key, ask.end) for key in keys]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, Self, runtime_checkable
 
 from specpilot.domain.ports import Ask
+from specpilot.domain.targets import Replica
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,15 @@ class Expecting(Protocol):
 
     def expect(self, asks: Sequence[Ask]) -> None:
         """Note what is going to be asked."""
+        ...
+
+
+@runtime_checkable
+class Moving(Protocol):
+    """A source that notices how much loads change."""
+
+    def moved(self, replica: Replica) -> float:
+        """See `Rings.moved`."""
         ...
 
 

@@ -17,10 +17,13 @@ from specpilot.telemetry import promql
 from specpilot.telemetry.behind import Series, behind
 from specpilot.telemetry.names import Family
 from specpilot.telemetry.promql import Scope
-from specpilot.telemetry.rings import identity, pod_of
+from specpilot.telemetry.rings import pod_of
 
 MOST_LETTERS = 8000
 """Letters of the names in one query that names pods one by one; VictoriaMetrics takes 16,384."""
+
+MOST_LETTERS_TOGETHER = 14_000
+"""Letters of a query for both counters and gauges, for the same reason."""
 
 MOST_CHOSEN = 4
 """So many such queries are put at most: of more pods, or of half of them all, the buckets of all
@@ -51,21 +54,36 @@ class Plan:
         """Names that are fetched of this replica."""
         return self.whole if key in self.takers else self.plain
 
-    def queries(self, shares: Sequence[Scope], *, over_s: float) -> "Queries":
+    def queries(
+        self, shares: Sequence[Scope], *, over_s: float, longest: int = MOST_LETTERS_TOGETHER
+    ) -> "Queries":
         """The queries of a round.
 
         Args:
             shares: Of all replicas; together they are about each of them once.
             over_s: Seconds that means of gauges are taken over.
+            longest: Letters of a query for both counters and gauges; where it would be longer,
+                gauges have one of their own.
         """
         scope, families = replace(shares[0], part=0, parts=1), self.series.buckets
-        parts = [[promql.values(share, self.series)] for share in shares]
+        parts = [
+            [
+                promql.together(
+                    promql.values(share, self.series), promql.gauges(share, over_s=over_s)
+                )
+            ]
+            for share in shares
+        ]
+        gauges = ""
+        if max(len(text) for (text,) in parts) > longest:
+            parts = [[promql.values(share, self.series)] for share in shares]
+            gauges = promql.gauges(scope, over_s=over_s)
         if self.named is None:
             for part, share in zip(parts, shares, strict=True):
                 part.append(promql.buckets(share, families))
         return Queries(
             state=promql.state(scope),
-            gauges=promql.gauges(scope, over_s=over_s),
+            gauges=gauges,
             chosen=[
                 promql.buckets(replace(scope, pods=some), families) for some in self.named or ()
             ],
@@ -79,7 +97,7 @@ class Queries:
 
     Attributes:
         state: When each replica was seen.
-        gauges: Means of gauges.
+        gauges: Means of gauges; "" where they come with everything else.
         chosen: Buckets of the replicas that are named.
         shares: Everything else, for one share of the replicas after the other.
     """
@@ -92,7 +110,8 @@ class Queries:
     @property
     def texts(self) -> list[str]:
         """All of them in order."""
-        return [self.state, self.gauges, *self.chosen, *(t for share in self.shares for t in share)]
+        gauges = [self.gauges] if self.gauges else []
+        return [self.state, *gauges, *self.chosen, *(t for share in self.shares for t in share)]
 
 
 class Demand:
@@ -123,7 +142,7 @@ class Demand:
             self._series = plain if self._series is None else self._series | plain
             for ask in asks:
                 if families := needs[ask.signals].buckets:
-                    asked = ((identity(replica), families) for replica in ask.replicas)
+                    asked = ((replica.key, families) for replica in ask.replicas)
                     self._asked |= dict.fromkeys(asked, now)
                 self._starts[ask.start.timestamp()] = (ask.end - ask.start).total_seconds()
 

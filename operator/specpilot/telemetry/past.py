@@ -27,7 +27,7 @@ from specpilot.telemetry.names import POSITIONS, Counter
 from specpilot.telemetry.promdecode import Pods, Where
 from specpilot.telemetry.promql import Labels, Scope
 from specpilot.telemetry.promwire import Grid
-from specpilot.telemetry.rings import Rings, identity
+from specpilot.telemetry.rings import Rings
 from specpilot.telemetry.slices import MOST_POINTS, TARGET_BYTES, Slices
 
 _STALE_FLOOR_S = 30.0
@@ -233,10 +233,10 @@ class _Looker:
             where = (replica.namespace, replica.id)
             stamp, fault = seen[where].at, faults[where]
             if fault is not None:
-                self._rings.fail([identity(replica)], fault)
+                self._rings.fail([replica.key], fault)
             elif stamp is not None:
                 page = pages[where]
-                self._rings.add(identity(replica), stamp, page, means=page.gauges)
+                self._rings.add(replica.key, stamp, page, means=page.gauges)
         # What is not seen any more has ended; its name may come back as another process.
         self._processes = {w: p for w, p in self._processes.items() if w in seen}
 

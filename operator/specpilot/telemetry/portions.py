@@ -1,7 +1,7 @@
 """A large fleet is looked at in portions, spread over the interval, namespace by namespace.
 
 A look at ten thousand replicas takes seconds, and so does a tick over their policies; what has
-changed waits for both. In three portions it waits for a third of that, and the load is even. Each
+changed waits for both. In four portions it waits for a quarter of that, and the load is even. Each
 portion has queries of its own, so there are few portions, and fewer when the answers must be cut.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from specpilot.telemetry.promql import MOST_PARTS
 
-MOST_PORTIONS = 3
+MOST_PORTIONS = 4
 
 WORTH = 1000
 """Replicas that are worth a look of their own."""
@@ -29,8 +29,8 @@ PODS_A_SHARE = 4000
 
 
 def queries(shares: int) -> int:
-    """Queries that a look takes at most: two for everybody, numbers and buckets for each share."""
-    return 2 + 2 * shares
+    """Queries that a look takes at most: who is there, and numbers and buckets for each share."""
+    return 1 + 2 * shares
 
 
 class NamespacePortions:
@@ -97,7 +97,9 @@ class NamespacePortions:
     def _affordable(self, weights: Sequence[int]) -> bool:
         if len(weights) == 1:
             return True
-        return sum(queries(self.shares(weight)) for weight in weights) <= MOST_QUERIES
+        # One look back takes one more, and half of the portions look back at a time.
+        back = math.ceil(len(weights) / 2)
+        return sum(queries(self.shares(weight)) for weight in weights) + back <= MOST_QUERIES
 
 
 def _joined(sizes: Mapping[str, int], there: Mapping[str, int], count: int) -> dict[str, int]:

@@ -98,7 +98,7 @@ class Pods(dict[Where, Pod]):
         return pod
 
     def absorb_values(self, body: bytes, labels: Labels) -> set[Where]:
-        """Add the answer to `values` or `buckets`; return the pods it is about.
+        """Add the answer to `values`, `buckets` or `gauges`; return the pods it is about.
 
         Raises:
             Answer: It is none.
@@ -106,7 +106,7 @@ class Pods(dict[Where, Pod]):
         return self.take_values(slim(body, labels))
 
     def take_values(self, elements: Iterable[Any]) -> set[Where]:
-        """Add decoded elements of `values` or `buckets`; return the pods they are about."""
+        """Add decoded elements of `values`, `buckets` or `gauges`; return their pods."""
         # Half a million times a round with thousands of pods: nothing is called that need not be.
         # Prometheus gives one name after the other, and each name of one pod after the other.
         found: dict[str, dict[str, tuple[Pod, dict[Key, float]]]] = {}
@@ -136,21 +136,9 @@ class Pods(dict[Where, Pod]):
                 entry[0].legacy = True
             elif place.slot is not None:
                 entry[0].tally.add(place.slot, value)
+            elif not metric.name:
+                entry[0].means[metric.series] = value
         return {(namespace, pod) for namespace, inside in found.items() for pod in inside}
-
-    def absorb_gauges(self, body: bytes, labels: Labels) -> None:
-        """Add the answer to `gauges`.
-
-        Raises:
-            Answer: It is none.
-        """
-        self.take_gauges(slim(body, labels))
-
-    def take_gauges(self, elements: Iterable[Any]) -> None:
-        """Add decoded elements of `gauges`."""
-        for element in elements:
-            metric = element.metric
-            self[metric.namespace, metric.pod].means[metric.series] = element.value.number
 
     def absorb_state(self, body: bytes, labels: Labels) -> None:
         """Add the answer to `state`.

@@ -1,7 +1,7 @@
 """Numbers from a Prometheus (or Thanos, Mimir, VictoriaMetrics) that scrapes the replicas.
 
 Prometheus is looked at like a replica is: once a round, for the numbers as they stand, and windows
-are cut out of what the rounds saw (`rings`). A round asks four or five queries for everything
+are are cut out of what the rounds saw (`rings`). A round asks two or three queries for everything
 (`promql`), whatever the number of policies, replicas and windows; two of them are cut into shares
 when the answer would grow too large, and a large fleet is looked at in portions, yet there are
 never more than 14 an interval, nor about the past. Buckets are asked for only where somebody wants
@@ -112,6 +112,10 @@ class PrometheusTelemetry:
     def lag_s(self) -> float:
         """Seconds after a moment in which its numbers come in."""
         return self._interval_s + self._settle_s
+
+    def moved(self, replica: Replica) -> float:
+        """See `Rings.moved`."""
+        return self._rings.moved(replica)
 
     def collect(self, asks: Sequence[Ask]) -> Mapping[str, Readings]:
         """Answer from what was seen. Never raises, never waits."""

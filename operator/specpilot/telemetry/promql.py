@@ -1,4 +1,4 @@
-"""The queries put to Prometheus: five for everything, whatever the number of targets and replicas.
+"""The queries put to Prometheus: three for everything, whatever the number of targets and replicas.
 
 They ask for numbers as they stand at one moment, not for what happened in a window. Windows are cut
 out of what several such moments said (`history`), so a policy with a window of its own, a canary
@@ -167,6 +167,11 @@ def gauges(scope: Scope, *, over_s: float) -> str:
         for wire, averaged in [*wires, (LEGACY_RATE, True)]
     ]
     return " or ".join(terms)
+
+
+def together(values: str, gauges: str) -> str:
+    """Both answers in one: no element of `gauges` has the labels of one of `values`."""
+    return f"{values} or {gauges}"
 
 
 def state(scope: Scope) -> str:

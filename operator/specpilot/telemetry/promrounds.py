@@ -1,6 +1,7 @@
 """Shared at Prometheus again and again, for one portion of the replicas."""
 
 import logging
+import sys
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from specpilot.domain.readings import UnknownReason
 from specpilot.domain.targets import Replica
 from specpilot.telemetry.background import Background
 from specpilot.telemetry.connection import Connection, FaultKind, PrometheusError
-from specpilot.telemetry.demand import MOST_CHOSEN, Demand, Plan, Queries
+from specpilot.telemetry.demand import MOST_CHOSEN, MOST_LETTERS_TOGETHER, Demand, Plan, Queries
 from specpilot.telemetry.portions import MOST_QUERIES, NamespacePortions
 from specpilot.telemetry.promdecode import NOT_SCRAPED, Pod, Pods, Where
 from specpilot.telemetry.promql import Labels, Scope
@@ -80,7 +81,7 @@ class Rounds(Background):
         self._interval_s = shared.interval_s
         self._settle_s = shared.settle_s
         self._deadline_s = shared.deadline_s
-        self._turn_back = False
+        self._number = 0  # of rounds
         self._moments: list[float] = []  # when rounds looked, and what they looked back at
         self.queries = 0
         """How many queries the last round put."""
@@ -109,16 +110,18 @@ class Rounds(Background):
         if self._moments and 0 < now - self._moments[-1] < _LONGEST_REACH_S:
             over_s = max(over_s, now - self._moments[-1])
         back = self._wanted_moment(at)
-        queries = plan.queries(shares, over_s=over_s)
-        both_fit = 2 * len(queries.texts) <= MOST_QUERIES // count
-        # Too much for one round: by turns.
-        self._turn_back = back is not None and not both_fit and not self._turn_back
+        longest = MOST_LETTERS_TOGETHER if count == 1 else sys.maxsize
+        queries = plan.queries(shares, over_s=over_s, longest=longest)
+        both_fit = 2 * len(queries.texts) + 1 <= MOST_QUERIES // count
+        # Too much for one round: by turns, and half of the portions at a time.
+        self._number += 1
+        turn = back is not None and not both_fit and (self._number + self._portion) % 2 == 0
         try:
             with self._words(replicas):
-                if not self._turn_back:
+                if not turn:
                     self._take(replicas, self._look(queries, now, until), plan)
                     self._moments.append(now)
-                if back is not None and (self._turn_back or both_fit):
+                if back is not None and (turn or both_fit):
                     self._look_back(replicas, plan, shares, back, until)
         except _FailedError:
             return
@@ -183,10 +186,12 @@ class Rounds(Background):
         """
         pods, labels = Pods(), self._labels
         asked = [(text, at) for text in queries.texts]
-        asked[1] = (queries.gauges, at if means_at is None else means_at)
+        if queries.gauges and means_at is not None:
+            asked[1] = (queries.gauges, means_at)
         with closing(self._answers(asked, until)) as bodies:
             pods.absorb_state(next(bodies), labels)
-            pods.absorb_gauges(next(bodies), labels)
+            if queries.gauges:
+                pods.absorb_values(next(bodies), labels)
             for _ in queries.chosen:
                 pods.absorb_values(next(bodies), labels)
             rest = set(pods)
@@ -256,7 +261,7 @@ class Rounds(Background):
     ) -> None:
         """Put a moment of the past before all that was seen, with the means of gauges since."""
         first = self._moments[0]
-        keys, queries = _by_pod(replicas), plan.queries(shares, over_s=first - at)
+        keys, queries = _by_pod(replicas), plan.queries(shares, over_s=first - at, longest=0)
         for where, pod in self._look(queries, at, until, means_at=first):
             if pod.fault() is not None or pod.at is None:
                 continue

@@ -4,6 +4,7 @@ A source adds what it saw, or why it saw nothing; questions are answered from me
 any number of windows. Nothing here does I/O.
 """
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from specpilot.domain.targets import Replica
 from specpilot.telemetry.exposition import Page
 from specpilot.telemetry.history import History
 from specpilot.telemetry.looks import FRESH
+from specpilot.telemetry.names import Gauge
 from specpilot.telemetry.windows import (
     Arm,
     Fault,
@@ -28,13 +30,8 @@ from specpilot.telemetry.windows import (
 )
 
 
-def identity(replica: Replica) -> str:
-    """Numbers belong to a process, not to a name that a later process may take over."""
-    return f"{replica.namespace}\0{replica.id}\0{replica.instance}"
-
-
 def pod_of(key: str) -> str:
-    """Name of the replica with that identity."""
+    """Name of the replica with that key."""
     return key.split("\0")[1]
 
 
@@ -66,17 +63,18 @@ class Rings:
         self._source = source
         self._stale_floor_s = stale_floor_s
         self._every = every
-        self._lock = threading.Lock()  # guards the three below
+        self._lock = threading.Lock()  # guards the four below
         self._replicas: dict[str, Replica] = {}
         self._histories: dict[str, History] = {}
         self._faults: dict[str, Fault] = {}
+        self._loads: dict[str, tuple[float, float]] = {}  # requests running, and the change to that
 
     # --- what the source tells
 
     def track(self, replicas: Sequence[Replica]) -> None:
         """Replace the list of replicas. History of those gone is kept until it is old."""
         with self._lock:
-            self._replicas = {identity(replica): replica for replica in replicas}
+            self._replicas = {replica.key: replica for replica in replicas}
 
     def tracked(self) -> dict[str, Replica]:
         """Replicas that shall be looked at, by identity; forgets what is too old to be asked."""
@@ -88,6 +86,8 @@ class Rings:
                     del self._histories[key]
             for key in self._faults.keys() - self._replicas.keys():
                 del self._faults[key]
+            for key in self._loads.keys() - self._replicas.keys():
+                del self._loads[key]
             return {k: r for k, r in self._replicas.items() if r.ready and not r.terminating}
 
     def add(
@@ -108,6 +108,7 @@ class Rings:
             covers = history.covers
             if covers is None or at != covers[1]:
                 history.add(at, page, means=means, fetched=fetched)
+                self._note_load(key, (page.gauges if means is None else means).get(Gauge.RUNNING))
             self._faults.pop(key, None)
 
     def prepend(
@@ -129,7 +130,18 @@ class Rings:
         with self._lock:
             self._faults |= dict.fromkeys(keys, fault)
 
+    def _note_load(self, key: str, running: float | None) -> None:
+        if running is None or not math.isfinite(running):
+            self._loads.pop(key, None)
+            return
+        before, _ = self._loads.get(key, (running, 0.0))
+        self._loads[key] = running, abs(running - before) / max(1.0, before)
+
     # --- questions
+
+    def moved(self, replica: Replica) -> float:
+        """How much the load of a replica changed at the last look, as a share of what it was."""
+        return self._loads.get(replica.key, (0.0, 0.0))[1]
 
     def arms(
         self, asks: Sequence[Ask], *, needs: Callable[[Ask], frozenset[str]] | None = None
@@ -163,7 +175,7 @@ class Rings:
         from_ = start_of(replica, ask)
         if from_ >= ask.end:
             return warming(replica, from_)
-        key = identity(replica)
+        key = replica.key
         history, fault = self._histories.get(key), self._faults.get(key)
         declared_on = bool(replica.declared.config)
         if history is not None:

@@ -87,6 +87,10 @@ class ScrapeTelemetry(Background):
 
     # --- questions
 
+    def moved(self, replica: Replica) -> float:
+        """See `Rings.moved`."""
+        return self._rings.moved(replica)
+
     def collect(self, asks: Sequence[Ask]) -> Mapping[str, Readings]:
         """Answer from the samples in memory. Never raises, never waits."""
         return answer(self, asks, deadline_s=0.0)

@@ -159,7 +159,7 @@ class Slices:
 
         scope, labels = self.scope, self.labels
         take(promql.state(scope), lambda p, e: p.take_state(e, labels), whole=True)
-        take(promql.gauges(scope, over_s=step_s), Pods.take_gauges, whole=False)
+        take(promql.gauges(scope, over_s=step_s), Pods.take_values, whole=False)
         take(promql.values(scope, self.wanted), Pods.take_values, whole=False)
         if buckets := self.wanted.buckets:
             take(promql.buckets(scope, buckets), Pods.take_values, whole=False)

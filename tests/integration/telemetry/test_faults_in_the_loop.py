@@ -55,11 +55,16 @@ class Prometheus:
     def _of_pod(self, query: str, at: float) -> Series:
         if State.LIVE in query:
             return [({"series": State.LIVE}, at)]
-        if "avg_over_time" in query:
-            return [({"series": "num_requests_running"}, self.running)]
         if "_bucket" in query:
             return []
-        return [({"__name__": f"vllm:{name}"}, each * at) for name, each in A_SECOND.items()]
+        gauges: Series = []
+        if "avg_over_time" in query:
+            gauges = [({"series": "num_requests_running"}, self.running)]
+        if "process_start_time" not in query:
+            return gauges
+        return gauges + [
+            ({"__name__": f"vllm:{name}"}, each * at) for name, each in A_SECOND.items()
+        ]
 
 
 A_SECOND = {

@@ -238,6 +238,21 @@ def test_new_numbers_wake_the_changes_they_are_about(
     assert looked == ["code"]
 
 
+def test_whose_load_has_changed_most_is_decided_on_first(tmp_path: Path) -> None:
+    """Thousands are judged one after the other, and few of them wait for it."""
+    world = Three(tmp_path)
+    moved = {"chat": 0.0, "code": 0.1, "search": 3.0}
+    for name, fleet in world.fleets.of.items():
+        fleet.replicas = {id_: replace(r, namespace=name) for id_, r in fleet.replicas.items()}
+    world.telemetry.moved = lambda replica: moved[replica.namespace]  # type: ignore[method-assign]
+    opened: list[str] = []
+    world.told.publish_change = (  # type: ignore[method-assign]
+        lambda change, waiting_for: opened.append(change.target.name)  # noqa: ARG005
+    )
+    world.evaluator.tick()
+    assert opened == ["search", "code", "chat"]
+
+
 def test_what_was_seen_of_one_is_kept_when_the_database_fails_at_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

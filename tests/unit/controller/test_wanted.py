@@ -53,6 +53,10 @@ class Listening:
             for ask in asks
         }
 
+    def moved(self, replica: object) -> float:
+        del replica
+        return 0.0
+
     def expect(self, asks: Sequence[Ask]) -> None:
         del asks
 

@@ -255,6 +255,10 @@ class FakeTelemetry:
     def track(self, replicas: Sequence[Replica]) -> None:
         del replicas
 
+    def moved(self, replica: Replica) -> float:
+        del replica
+        return 0.0
+
     def collect(self, asks: Sequence[Ask]) -> Mapping[str, Readings]:
         return {ask.key: self._answer(ask) for ask in asks}
 

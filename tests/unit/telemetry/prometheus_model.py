@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from specpilot.telemetry.connection import FaultKind, PrometheusError
+from specpilot.telemetry.exposition import PROCESS_START
 from specpilot.telemetry.promql import State
 
 LOOKBACK_S = 300.0
@@ -78,6 +79,7 @@ def _of(text: str, seen: Scraped) -> Iterator[tuple[dict[str, str], float]]:
         return
     if "avg_over_time" in text:
         yield {"series": "num_requests_running"}, seen.running
+    if PROCESS_START[0] not in text and "_bucket" not in text:
         return
     if "_bucket" in text:
         for name in HISTOGRAMS:

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from specpilot.domain.ports import Ask
+from specpilot.telemetry import promql
 from specpilot.telemetry.behind import behind
 from specpilot.telemetry.demand import Demand, Plan, needed
 from specpilot.telemetry.names import Counter, Family, buckets_of
 from specpilot.telemetry.promql import Labels, Scope
-from specpilot.telemetry.rings import identity
 from tests.unit.telemetry.builders import ask, replica
 
 LASTING = 4
@@ -21,7 +21,7 @@ EVERY_S = 15.0
 NOW = 1_000.0
 CHEAP = frozenset({"batch_size", "tpot_mean"})
 FLEET = [replica(f"pod-{n}") for n in range(20)]
-KEYS = [identity(each) for each in FLEET]
+KEYS = [each.key for each in FLEET]
 E2E = frozenset({Family.E2E})
 
 
@@ -75,7 +75,7 @@ def test_buckets_are_fetched_of_the_replicas_in_flight_alone() -> None:
     assert plan.takers == {KEYS[3]}
     queries = plan.queries(_scopes(2), over_s=15.0)
     assert 'pod=~"pod-3"' in queries.chosen[0]
-    assert len(queries.texts) == 5, "state, gauges, the chosen, and two shares of everything else"
+    assert len(queries.texts) == 4, "state, the chosen, and two shares of everything else"
     assert not any("_bucket" in text for share in queries.shares for text in share)
 
 
@@ -104,7 +104,7 @@ def test_no_query_is_longer_than_servers_take(pods: int, queries: int, reason: s
     fleet = [replica(f"chat-{n:034}") for n in range(4 * pods)]
     demand = _demand()
     demand.ask([replace(ask(*fleet[:pods]), signals=frozenset({"e2e_p99"}))], now=NOW)
-    plan = demand.plan([identity(each) for each in fleet], now=NOW)
+    plan = demand.plan([each.key for each in fleet], now=NOW)
     assert plan is not None
     found = plan.queries(_scopes(6), over_s=15.0)
     assert len(found.chosen) == queries, reason
@@ -114,15 +114,39 @@ def test_no_query_is_longer_than_servers_take(pods: int, queries: int, reason: s
     assert named == {each.id for each in fleet[:pods]} if queries else plan.named is None
 
 
+def test_gauges_come_with_the_counters_where_that_is_short_enough() -> None:
+    plan = Rounds()(RESTING)
+    (scope,) = _scopes(1)
+    queries = plan.queries([scope], over_s=15.0)
+    assert queries.gauges == ""
+    assert len(queries.texts) == 2
+    ((both,),) = queries.shares
+    apart = plan.queries([scope], over_s=15.0, longest=len(both) - 1)
+    assert len(apart.texts) == 3
+    assert apart.gauges == promql.gauges(scope, over_s=15.0)
+    assert both == f"{apart.shares[0][0]} or {apart.gauges}"
+
+
+def test_of_many_namespaces_the_gauges_have_a_query_of_their_own() -> None:
+    """All of them in one would be longer than VictoriaMetrics takes."""
+    plan = Rounds()(RESTING)
+    names = [f"namespace-of-team-{n:03}" for n in range(60)]
+    parts = [replace(scope, namespaces=names) for scope in _scopes(6)]
+    queries = plan.queries(parts, over_s=15.0)
+    assert queries.gauges
+    assert max(map(len, queries.texts)) < 16_384
+    assert len(queries.texts) == 8
+
+
 def test_a_replica_that_took_over_a_name_has_what_is_fetched_under_it() -> None:
     """A StatefulSet's new pod is called like the old one, and so may a pod of another namespace."""
     demand = _demand()
     demand.ask([RESTING, CANARY], now=NOW)
     heir, other = replica("pod-3", instance="uid-new"), replica("pod-3", namespace="elsewhere")
-    plan = demand.plan([*KEYS, identity(heir), identity(other)], now=NOW)
+    plan = demand.plan([*KEYS, heir.key, other.key], now=NOW)
     assert plan is not None
     for each in (heir, other):
-        assert buckets_of(Family.E2E) in plan.fetched(identity(each))
+        assert buckets_of(Family.E2E) in plan.fetched(each.key)
 
 
 def test_they_are_fetched_for_as_long_as_somebody_asks_and_a_little_longer() -> None:

@@ -17,7 +17,7 @@ from specpilot.telemetry.exposition import parse
 from specpilot.telemetry.history import History
 from specpilot.telemetry.looks import FRESH
 from specpilot.telemetry.names import Counter, Family, Gauge, buckets_of
-from specpilot.telemetry.rings import Rings, identity
+from specpilot.telemetry.rings import Rings
 from specpilot.telemetry.windows import ReplicaWindow, Speculation
 from tests import recordings
 from tests.unit.telemetry.builders import (
@@ -464,7 +464,38 @@ def test_a_look_that_saw_nothing_new_fetched_nothing() -> None:
     for at, buckets in ((-30, False), (-15, False), (-15, True), (0, True)):
         seen = parse(_busy(1000.0 + at, buckets=buckets))
         fetched = PLAIN | BUCKETS if buckets else PLAIN
-        rings.add(identity(pod), END.timestamp() + at, seen, fetched=fetched)
+        rings.add(pod.key, END.timestamp() + at, seen, fetched=fetched)
         question = ask(pod, end=END + timedelta(seconds=at), seconds=60)
         (window,) = rings.arms([question], needs=lambda _: PLAIN | BUCKETS)["k"].replicas
         assert window.faults == dict.fromkeys(BUCKETS, FRESH)
+
+
+@pytest.mark.parametrize(
+    ("looks", "moved", "reason"),
+    [
+        ([], 0.0, "nobody has looked"),
+        ([40.0], 0.0, "there is nothing to compare with"),
+        ([40.0, 40.0], 0.0, "the load is the same"),
+        ([40.0, 60.0], 0.5, "half as much again"),
+        ([40.0, 60.0, 60.0], 0.0, "it is the last look that counts"),
+        ([60.0, 0.0], 1.0, "all of it is gone"),
+        ([0.0, 3.0], 3.0, "from nothing: as if from one request"),
+        ([40.0, None, 60.0], 0.0, "it was not shown in between"),
+        ([40.0, math.nan], 0.0, "no number"),
+        ([math.nan, 40.0], 0.0, "no number to compare with"),
+    ],
+)
+def test_how_much_a_load_has_changed(looks: list[float | None], moved: float, reason: str) -> None:
+    rings = Rings(
+        clock=FrozenClock(), source="test", interval_s=15.0, keep_s=600.0, stale_floor_s=30
+    )
+    pod = replica("a")
+    rings.track([pod])
+    page = parse(_busy(1000.0, buckets=False))
+    for number, running in enumerate(looks):
+        means = {} if running is None else {str(Gauge.RUNNING): running}
+        rings.add(pod.key, END.timestamp() + 15 * number, page, means=means)
+    assert rings.moved(pod) == moved, reason
+    rings.track([])
+    rings.tracked()
+    assert rings.moved(pod) == 0.0, "it is gone"

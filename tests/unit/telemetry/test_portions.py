@@ -22,9 +22,10 @@ def teams(count: int, size: int) -> dict[str, int]:
         (teams(50, 32), 1, "1,600 replicas are looked at quickly enough"),
         (teams(50, 40), 2, "2,000 are worth two looks"),
         (teams(50, 60), 3, "3,000 are worth three"),
-        (teams(50, 230), 3, "11,500: one answer holds a third"),
-        (teams(50, 250), 2, "12,500: three portions would take 18 queries"),
-        (teams(50, 400), 1, "20,000: five shares are within the queries only when all are one"),
+        (teams(50, 80), 4, "4,000 are worth four"),
+        (teams(50, 300), 4, "15,000: one answer holds a quarter"),
+        (teams(50, 310), 2, "15,500: four portions would take 18 queries"),
+        (teams(50, 400), 1, "20,000: six shares are within the queries only when all are one"),
         ({"serving": 9000}, 1, "one namespace cannot be cut"),
         ({"serving": 4500, "test": 500}, 2, "two can be cut once"),
     ],
@@ -48,7 +49,7 @@ def test_portions_are_even() -> None:
     portions = NamespacePortions()
     portions.divide(sizes)
     found = weights(portions, sizes)
-    assert len(found) == 3
+    assert len(found) == 4
     assert max(found) <= 1.05 * min(found)
 
 
@@ -117,7 +118,7 @@ _STEPS = st.builds(
 )
 
 
-@given(st.lists(_STEPS, min_size=1, max_size=8), st.integers(1, 3))
+@given(st.lists(_STEPS, min_size=1, max_size=8), st.integers(1, 4))
 def test_whatever_comes_it_stays_within_the_queries_and_holds_everybody(
     steps: list[Step], most: int
 ) -> None:
@@ -129,7 +130,8 @@ def test_whatever_comes_it_stays_within_the_queries_and_holds_everybody(
         assert 1 <= portions.count <= most
         assert all(0 <= portions.of(name) < portions.count for name in step.sizes)
         put = sum(queries(portions.shares(weight)) for weight in weights(portions, step.sizes))
-        assert put <= MOST_QUERIES
+        backwards = (portions.count + 1) // 2 if portions.count > 1 else 0
+        assert put + backwards <= MOST_QUERIES
         again = {name: portions.of(name) for name in step.sizes}
         portions.divide(step.sizes)
         assert {name: portions.of(name) for name in step.sizes} == again, "nobody moves at rest"

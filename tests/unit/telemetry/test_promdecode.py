@@ -44,7 +44,7 @@ class Scene:
         return self._absorb("absorb_values", {"__name__": name} | labels, value)
 
     def gauge(self, wire: str, value: float | str) -> Scene:
-        return self._absorb("absorb_gauges", {"series": wire}, value)
+        return self._absorb("absorb_values", {"series": wire}, value)
 
     def state(self, series: str, value: float, labels: dict[str, str] | None = None) -> Scene:
         return self._absorb("absorb_state", {"series": series} | (labels or {}), value)
@@ -157,7 +157,7 @@ def test_why_there_is_no_number(case: Case) -> None:
     ],
 )
 def test_what_is_no_answer(body: bytes, says: str) -> None:
-    for how in ("absorb_values", "absorb_gauges", "absorb_state"):
+    for how in ("absorb_values", "absorb_state"):
         with pytest.raises(Answer, match=says):
             getattr(Pods(), how)(body, LABELS)
 
@@ -170,7 +170,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_whatever_comes_back_is_an_answer_or_named_as_none(body: bytes) -> None:
-    for how in ("absorb_values", "absorb_gauges", "absorb_state"):
+    for how in ("absorb_values", "absorb_state"):
         try:
             getattr(Pods(), how)(body, LABELS)
         except Answer:

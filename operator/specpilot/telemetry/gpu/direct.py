@@ -19,7 +19,6 @@ from specpilot.telemetry.gpu.combine import PodDevices, by_pod, of_devices, unse
 from specpilot.telemetry.gpu.page import parse
 from specpilot.telemetry.gpu.rings import KEEP_S, STALE_FLOOR_S, DeviceRings
 from specpilot.telemetry.gpu.samples import Sample, understood
-from specpilot.telemetry.rings import identity
 from specpilot.telemetry.windows import Arm, Fault
 
 log = logging.getLogger(__name__)
@@ -106,7 +105,7 @@ class ExporterTelemetry(Background):
 
     def latest(self, replica: Replica) -> PodDevices | None:
         """What the newest round said of a replica's devices, with what its numbers cover."""
-        return self._rings.latest(identity(replica))
+        return self._rings.latest(replica.key)
 
     # --- sampling
 

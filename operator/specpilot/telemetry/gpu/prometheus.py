@@ -26,7 +26,6 @@ from specpilot.telemetry.gpu.rings import KEEP_S, STALE_FLOOR_S, DeviceRings
 from specpilot.telemetry.gpu.samples import Owner
 from specpilot.telemetry.promql import Labels
 from specpilot.telemetry.promwire import Answer
-from specpilot.telemetry.rings import identity
 from specpilot.telemetry.windows import Arm, Fault
 
 log = logging.getLogger(__name__)
@@ -128,7 +127,7 @@ class PrometheusDevices(Background):
 
     def latest(self, replica: Replica) -> PodDevices | None:
         """What the newest round said of a replica's devices, with what its numbers cover."""
-        return self._rings.latest(identity(replica))
+        return self._rings.latest(replica.key)
 
     # --- rounds
 

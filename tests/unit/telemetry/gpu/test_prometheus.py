@@ -63,11 +63,14 @@ class Prometheus:
         where = {"namespace": "serving", "pod": "chat-0"}
         if State.LIVE in query:
             return [series("", at, job="vllm", series=State.LIVE, **where)]
-        if "avg_over_time" in query:
-            return [series("", 4.0, series="num_requests_running", **where)]
         if "_bucket" in query:
             return []
-        return [series("vllm:generation_tokens_total", 3 * at, **where)]
+        gauges = [series("", 4.0, series="num_requests_running", **where)]
+        if "process_start_time" not in query:
+            return gauges
+        return gauges * ("avg_over_time" in query) + [
+            series("vllm:generation_tokens_total", 3 * at, **where)
+        ]
 
 
 @dataclass
