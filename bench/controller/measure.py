@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from dataclasses import dataclass
@@ -125,9 +126,9 @@ def _flips(rig: Rig, operator: Operator, *, targets: int, plan: Plan) -> JsonObj
         for policy in rig.policies()
         if (policy.get("status") or {}).get("active") == "ngram"
     }
-    chosen = [i for i in range(targets) if fleet.workload(i) in calm]
-    chosen = chosen[:: max(1, round(len(chosen) / (targets * FLIPPING)))]
-    chosen = chosen[: max(1, round(targets * FLIPPING))]
+    able = [i for i in range(targets) if fleet.workload(i) in calm]
+    # By chance, and the same each time: every tenth would be those of a few namespaces.
+    chosen = random.Random(targets).sample(able, max(1, round(targets * FLIPPING)))
     span = 2 * plan.interval_s
     begin = time.time() + 2.0
     moments = {i: begin + span * (n * _GOLDEN % 1.0) for n, i in enumerate(chosen)}

@@ -213,7 +213,7 @@ class ClusterRegistry:
                 log.warning("flag change %s could not be shown: %s", change.id, error)
 
         if not is_shown():
-            self._changes.put(change.id, write)
+            self._changes.put(change.id, write, first=change.id not in self._shown)
 
     # --- rule sets
 

@@ -16,7 +16,7 @@ from specpilot.controller.cluster_channels import ClusterChannels
 from specpilot.controller.cluster_registry import ClusterRegistry
 from specpilot.controller.evaluator import Evaluator
 from specpilot.controller.parts import Parts
-from specpilot.controller.publisher import Publisher
+from specpilot.controller.publisher import WRITERS, Publisher
 from specpilot.controller.reconciler import Reconciler
 from specpilot.controller.recorder import Recorder
 from specpilot.controller.runner import Runner, SystemClock
@@ -192,7 +192,7 @@ class ClusterService:
                 store=store,
                 clock=clock,
                 publisher=stack.enter_context(Publisher()),
-                changes=stack.enter_context(Publisher()),
+                changes=stack.enter_context(Publisher(writers=2 * WRITERS)),
             )
             parts = Parts(
                 store=store,

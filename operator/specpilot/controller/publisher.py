@@ -7,6 +7,7 @@ change: the next look at it) compares what is there with what there is to say, a
 import logging
 import threading
 from collections.abc import Callable, Hashable
+from itertools import chain
 from types import TracebackType
 from typing import Self
 
@@ -24,23 +25,27 @@ class Publisher:
 
     def __init__(self, *, writers: int = WRITERS) -> None:
         self._waiting: dict[Hashable, Callable[[], object]] = {}
+        self._first: dict[Hashable, None] = {}  # those of the waiting that go before the others
         self._busy: set[Hashable] = set()
-        self._changed = threading.Condition()  # guards the two above
+        self._changed = threading.Condition()  # guards the three above
         self._ending = False
         self._threads = [
             threading.Thread(target=self._run, name=f"publisher-{n}", daemon=True)
             for n in range(writers)
         ]
 
-    def put(self, key: Hashable, write: Callable[[], object]) -> None:
+    def put(self, key: Hashable, write: Callable[[], object], *, first: bool = False) -> None:
         """Have something written soon, instead of what was to be written under the same key.
 
         Args:
             key: Of the object.
             write: Writes it, and says itself what goes wrong.
+            first: Before those that were put without it: somebody waits for news.
         """
         with self._changed:
             self._waiting[key] = write
+            if first:
+                self._first[key] = None
             self._changed.notify()
 
     def wait_idle(self, *, timeout_s: float) -> bool:
@@ -65,6 +70,7 @@ class Publisher:
         with self._changed:
             self._ending = True
             self._waiting.clear()
+            self._first.clear()
             self._changed.notify_all()
         for thread in self._threads:
             thread.join(timeout=15)
@@ -77,6 +83,7 @@ class Publisher:
                     return
                 key = self._next()
                 write = self._waiting.pop(key)
+                self._first.pop(key, None)
                 self._busy.add(key)
             try:
                 write()
@@ -88,4 +95,5 @@ class Publisher:
 
     def _next(self) -> Hashable | None:
         """The oldest key that nobody is writing: two writes of one object keep their order."""
-        return next((key for key in self._waiting if key not in self._busy), None)
+        waiting = chain(self._first, self._waiting)
+        return next((key for key in waiting if key not in self._busy), None)

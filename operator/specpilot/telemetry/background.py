@@ -12,6 +12,13 @@ from specpilot.domain.targets import Replica
 
 log = logging.getLogger(__name__)
 
+_MOMENT = 1 / 15
+"""Share of the interval for which a round is as good as one that begins now."""
+
+_LEFT_ALONE = 1.5
+"""Intervals after which a source that was told to look goes on by itself. Not one: it would look
+a moment before it is told to again, and what happens in between would wait for the next time."""
+
 
 @runtime_checkable
 class Looking(Protocol):
@@ -106,7 +113,7 @@ class Background:
         """
         if portion > 0:
             return True
-        fresh = time.monotonic() - self._every_s / 3
+        fresh = time.monotonic() - self._every_s * _MOMENT
         with self._rounds:
             if self._began < fresh:
                 self._wake.set()
@@ -149,4 +156,4 @@ class Background:
                 self._rounds.notify_all()
             due = max(due + self._every_s, time.monotonic())
             if self._wake.wait(due - time.monotonic()):
-                due = time.monotonic()  # woken early: count from here
+                due = time.monotonic() + (_LEFT_ALONE - 1) * self._every_s

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -79,6 +80,23 @@ def test_putting_does_not_wait_and_only_the_newest_of_an_object_is_written(
     writes.may_end.set()
     assert publisher.wait_idle(timeout_s=LONG_S)
     assert writes.begun == ["a1", "b1", "a3"], "in order, and never two of one object at once"
+
+
+def test_what_somebody_waits_for_goes_first() -> None:
+    """A new change is shown before the readings of a hundred that are under way."""
+    writes = Writes()
+    with Publisher(writers=1) as publisher:
+        publisher.put("a", lambda: writes("a1"))
+        wait_for(lambda: writes.begun == ["a1"], deadline=LONG_S)
+        for name in "bcd":
+            publisher.put(name, partial(writes, f"{name}1"), first=name == "d")
+        publisher.put("a", lambda: writes("a2"), first=True)
+        publisher.put("d", lambda: writes("d2"))
+        writes.may_end.set()
+        assert publisher.wait_idle(timeout_s=LONG_S)
+    assert writes.begun[0] == "a1"
+    assert {*writes.begun[1:3]} == {"a2", "d2"}
+    assert writes.begun[3:] == ["b1", "c1"]
 
 
 def test_one_that_fails_does_not_end_the_others(publisher: Publisher) -> None:

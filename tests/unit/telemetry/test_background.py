@@ -54,6 +54,39 @@ def test_a_round_of_a_moment_ago_will_do(rounds: Rounds) -> None:
     assert rounds.count == 1
 
 
+def test_a_round_of_some_time_ago_will_not(rounds: Rounds) -> None:
+    rounds.age(seconds=LONG_S / 10)
+    assert rounds.look(timeout_s=30)
+    assert rounds.count == 2
+
+
+class Waits(threading.Event):
+    """Notes how long it is waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.waits.append(timeout)
+        return super().wait(timeout)
+
+
+def test_who_is_told_to_look_waits_to_be_told_again() -> None:
+    """At a pace of its own it would look just before, and see what has changed an interval late."""
+    source = Rounds()
+    source._wake = waits = Waits()
+    with source:
+        for number in range(3):
+            assert source.look(timeout_s=30)
+            wait_for(lambda: len(waits.waits) > number, describe="it waits")  # noqa: B023
+            source.age(seconds=LONG_S)
+    own, *told = waits.waits[:3]
+    assert own == pytest.approx(LONG_S, rel=0.01)
+    assert told == pytest.approx([1.5 * LONG_S] * 2, rel=0.01)
+
+
 def test_a_round_that_is_on_is_waited_for_and_not_doubled(rounds: Rounds) -> None:
     rounds.age(seconds=LONG_S / 2)
     rounds.may_end.clear()
