@@ -194,14 +194,15 @@ class ClusterService:
                 publisher=stack.enter_context(Publisher()),
                 changes=stack.enter_context(Publisher(writers=2 * WRITERS)),
             )
+            fleet = KubernetesFleet(
+                api,
+                source=Cached(self._watches, live=Live(api)),
+                version=ask_engine,
+                get=get_text,
+            )
             parts = Parts(
                 store=store,
-                fleet=KubernetesFleet(
-                    api,
-                    source=Cached(self._watches, live=Live(api)),
-                    version=ask_engine,
-                    get=get_text,
-                ),
+                fleet=fleet,
                 telemetry=telemetry,
                 registry=registry,
                 recorder=Recorder(store=store, clock=clock),
@@ -222,11 +223,16 @@ class ClusterService:
                 client=stack.enter_context(make_client()),
                 clock=clock,
             )
+
+            def deliver() -> None:
+                dispatcher.deliver_due()
+                fleet.freshen()
+
             self.runner = stack.enter_context(
                 Runner(
                     evaluator=Evaluator(parts),
                     reconciler=Reconciler(parts),
-                    deliver=dispatcher.deliver_due,
+                    deliver=deliver,
                     look=lambda portion: telemetry.look(
                         timeout_s=options.interval_s / 2, portion=portion
                     ),

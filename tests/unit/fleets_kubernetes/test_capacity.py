@@ -180,20 +180,65 @@ def test_one_reading_serves_many_and_grows_old() -> None:
 def test_an_answer_stands_while_its_reading_does() -> None:
     """An aged reading is not taken for none: what rests on it would never be asked for again."""
     now = [0.0]
-    with serve(lambda _, reply: reply.json({"items": []})) as server:
+    items: list[dict[str, Any]] = []
+    with serve(lambda _, reply: reply.json({"items": items})) as server:
         capacity = Capacity(server.api(), clock=lambda: now[0], fresh_s=15)
-        assert capacity.read_at is None
+        assert capacity.since is None
         assert capacity.stands(None), "nobody needed a reading"
         capacity.room_for([{"containers": [container(gpu="1")]}])
-        first = capacity.read_at
+        first = capacity.since
         assert not capacity.stands(None), "now there is something to rest on"
         assert capacity.stands(first)
         now[0] = 16.0
         assert not capacity.stands(first), "it has grown old"
         assert not capacity.stands(None), "which is not the same as none"
         capacity.room_for([{"containers": [container(gpu="1")]}])
-        assert not capacity.stands(first), "there is a newer one"
-        assert capacity.stands(capacity.read_at)
+        assert capacity.stands(first), "there is a newer one that says the same"
+        now[0] = 32.0
+        items.append(node(gpus=2))
+        capacity.room_for([{"containers": [container(gpu="1")]}])
+        assert not capacity.stands(first), "it says something else"
+        assert capacity.stands(capacity.since)
+        beat = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-11-30T12:00:00Z"}
+        second, items[0] = capacity.since, {**items[0]}
+        items[0]["status"] = {**items[0]["status"], "conditions": [beat]}
+        now[0] = 48.0
+        capacity.room_for([{"containers": [container(gpu="1")]}])
+        assert capacity.stands(second), "a heartbeat says nothing of room"
+
+
+def test_a_reading_is_made_ahead_where_somebody_asks() -> None:
+    now, refused = [0.0], [False]
+
+    def answer(_: Seen, reply: Reply) -> None:
+        if refused[0]:
+            reply.failure(503, "", "later")
+        else:
+            reply.json({"items": [node(gpus=2)]})
+
+    ask = [{"containers": [container(gpu="1")]}]
+    with serve(answer) as server:
+        capacity = Capacity(server.api(), clock=lambda: now[0], pods=list, fresh_s=30)
+
+        def made(at: float) -> int:
+            """Readings that are made of a nudge at this time."""
+            now[0] = at
+            before = len(server.requests)
+            capacity.freshen()
+            return len(server.requests) - before
+
+        assert made(0) == 0, "nobody has asked"
+        capacity.room_for(ask)
+        assert made(10) == 0, "it is young"
+        assert made(20) == 1
+        assert made(40) == 0, "nobody has asked since"
+        assert capacity.stands(capacity.since)
+        refused[0] = True
+        assert made(45) > 0
+        assert capacity.room_for(ask).there, "the old one is good enough still"
+        now[0] = 60
+        with pytest.raises(ApiError):
+            capacity.room_for(ask)
 
 
 def test_pods_that_are_at_hand_are_not_asked_for() -> None:
@@ -225,7 +270,8 @@ def test_nodes_are_gone_through_once_for_all_targets_of_a_kind(
         {**one, "initContainers": [container(gpu="1")]},
     ]
     now = [0.0]
-    with serve(lambda _, reply: reply.json({"items": [node(gpus=2)]})) as server:
+    nodes = [node(gpus=2)]
+    with serve(lambda _, reply: reply.json({"items": nodes})) as server:
         capacity = Capacity(server.api(), clock=lambda: now[0], pods=list)
         for spec in (one, alike, one):
             assert capacity.room_for([spec]).there
@@ -235,7 +281,10 @@ def test_nodes_are_gone_through_once_for_all_targets_of_a_kind(
         assert asked == [one, *others], "what decides tells them apart"
         now[0] = 31.0
         capacity.room_for([one])
-        assert len(asked) == 2 + len(others), "a new reading, a new answer"
+        assert len(asked) == 1 + len(others), "a new reading says the same"
+        now[0], nodes[:] = 62.0, [node(gpus=1)]
+        capacity.room_for([one])
+        assert len(asked) == 2 + len(others), "another reading, another answer"
 
 
 def test_a_pod_without_devices_asks_nobody() -> None:

@@ -9,7 +9,7 @@ spread, pod affinity, priorities); being wrong costs a canary that is rolled bac
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -36,6 +36,18 @@ class Room:
 
 Amounts: TypeAlias = dict[str, Decimal]
 """Quantity per resource name."""
+
+_AHEAD = 0.6
+"""Share of a reading's time after which it is read anew by who does not wait for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """What is on the nodes; `blind` says why that is not known."""
+
+    nodes: list[Object] = field(default_factory=list)
+    used: dict[str, Amounts] = field(default_factory=dict)
+    blind: str = ""
 
 
 def quantity(text: object) -> Decimal:
@@ -216,21 +228,22 @@ class Capacity:
         self._fresh_s = fresh_s
         self._lock = threading.Lock()
         self._read_at: float | None = None
-        self._nodes: list[Object] = []
-        self._used: dict[str, Amounts] = {}
+        self._since: float | None = None  # the first reading that said what the last one did
+        self._reading = _Reading()
         self._answers: dict[str, Room] = {}  # of this reading, by what of a pod decides
-        self._blind = ""
+        self._asked = False  # since the reading
 
     def stands(self, since: float | None) -> bool:
-        """Whether answers that rest on the reading of that moment are what would be said now."""
+        """Whether answers from when `since` was that are what would be said now."""
         with self._lock:
-            return self._read_at == since and (since is None or not self._too_old())
+            self._asked |= since is not None
+            return self._since == since and (since is None or not self._too_old())
 
     @property
-    def read_at(self) -> float | None:
-        """The moment of the reading that answers rest on; None while nobody needed one."""
+    def since(self) -> float | None:
+        """The moment since which readings say the same; None while nobody needed one."""
         with self._lock:
-            return self._read_at
+            return self._since
 
     def _too_old(self) -> bool:
         return self._read_at is None or self._clock() - self._read_at > self._fresh_s
@@ -248,14 +261,32 @@ class Capacity:
                 if not specs:
                     return Room(there=True)
             if self._too_old():
-                self._read()
-            if self._blind:
-                return Room(there=True, message=self._blind)
+                self._take(self._read())
+            self._asked = True
+            if self._reading.blind:
+                return Room(there=True, message=self._reading.blind)
             if key not in self._answers:
-                self._answers[key] = room_on(self._nodes, self._used, specs)
+                self._answers[key] = room_on(self._reading.nodes, self._reading.used, specs)
             return self._answers[key]
 
-    def _read(self) -> None:
+    def freshen(self) -> None:
+        """Read before a reading is too old, where somebody asks: so that a tick need not wait.
+
+        Without an answer of the API server nothing changes, and who asks next is told.
+        """
+        with self._lock:
+            at = self._read_at
+            if at is None or not self._asked or self._clock() - at < self._fresh_s * _AHEAD:
+                return
+        try:
+            reading = self._read()
+        except ApiError as error:
+            _log.info("nodes could not be read ahead: %s", error)
+            return
+        with self._lock:
+            self._take(reading)
+
+    def _read(self) -> _Reading:
         try:
             nodes, _ = self._api.all(NODES)
             pods = self._pods()
@@ -264,19 +295,30 @@ class Capacity:
         except ApiError as error:
             if not error.forbidden:
                 raise
-            if not self._blind:
-                _log.warning("GPU room is not checked, it is taken for granted: %s", error)
-            self._blind = f"room for another pod is assumed, not known: {error}"
-        else:
-            self._blind = ""
-            self._nodes = nodes
-            self._used = {}
-            for pod in pods:
-                node = (pod.get("spec") or {}).get("nodeName")
-                if node and not has_ended(pod):
-                    _add(self._used.setdefault(node, {}), requests(pod["spec"]))
-        self._answers = {}
-        self._read_at = self._clock()
+            return _Reading(blind=f"room for another pod is assumed, not known: {error}")
+        used: dict[str, Amounts] = {}
+        for pod in pods:
+            node = (pod.get("spec") or {}).get("nodeName")
+            if node and not has_ended(pod):
+                _add(used.setdefault(node, {}), requests(pod["spec"]))
+        return _Reading(nodes=[_slim(node) for node in nodes], used=used)
+
+    def _take(self, reading: _Reading) -> None:
+        if reading.blind and not self._reading.blind:
+            _log.warning("GPU room is not checked, it is taken for granted: %s", reading.blind)
+        self._read_at, self._asked = self._clock(), False
+        if self._since is None or reading != self._reading:
+            self._reading, self._since, self._answers = reading, self._read_at, {}
+
+
+def _slim(node: Object) -> Object:
+    """What of a node is looked at here; its conditions are written anew all the time."""
+    meta, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
+    return {
+        "metadata": {"name": meta["name"], "labels": meta.get("labels")},
+        "spec": {name: spec.get(name) for name in ("unschedulable", "taints")},
+        "status": {"allocatable": status.get("allocatable")},
+    }
 
 
 def _deciding(spec: Mapping[str, Any]) -> str:

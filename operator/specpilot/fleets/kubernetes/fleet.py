@@ -59,8 +59,9 @@ class KubernetesFleet:
         self._clock = clock
         self._sleep = sleep
         self._workloads = workloads
+        self._capacity = Capacity(api, clock=clock, pods=self._source.pods_everywhere)
         self._observer = Observer(
-            capacity=Capacity(api, clock=clock, pods=self._source.pods_everywhere),
+            capacity=self._capacity,
             autoscalers=Autoscalers(api, clock=clock),
             version=version,
             get=get,
@@ -93,6 +94,10 @@ class KubernetesFleet:
         if family is None:
             return TargetState(ref=ref, problem=problems.not_found(ref))
         return self._observer.describe(ref, workload, channel, family)
+
+    def freshen(self) -> None:
+        """Read what all targets share before it is too old; see `Capacity.freshen`."""
+        self._capacity.freshen()
 
     def carry_out(self, intent: Intent) -> bool:
         """Take the next step towards an intent; see `Fleet.carry_out`.

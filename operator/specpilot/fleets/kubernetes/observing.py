@@ -33,13 +33,13 @@ class _Described:
 
     Attributes:
         family: The workload, what it owns, and its pods.
-        read_at: The moment of the reading of nodes that the answers about room rest on, None for
-            none.
+        since: The moment since which readings of nodes say what the answers about room rest on,
+            None for none.
         state: What was said.
     """
 
     family: Family
-    read_at: float | None
+    since: float | None
     state: TargetState
 
     def of(self, family: Family) -> "_Described | None":
@@ -107,7 +107,7 @@ class Observer:
         known = self._described.get(ref)
         if known is not None:
             known = known.of(family)
-        if known is not None and self._capacity.stands(known.read_at):
+        if known is not None and self._capacity.stands(known.since):
             return self._with(known, scaling)
         name = container_of(ref, workload, root)
         if name is None:
@@ -117,13 +117,12 @@ class Observer:
             state, lasting = known.state, True
         else:
             state, lasting = self._of_objects(ref, workload, channel, family, container=name)
-        read_at = self._capacity.read_at
-        state = replace(
-            state,
-            can_add_replica=workload.can_add_replica(family, self._has_room),
-            deadlock=self._deadlock(workload, family),
-        )
-        known = _Described(family, read_at, state)
+        since = self._capacity.since
+        can_add = workload.can_add_replica(family, self._has_room)
+        deadlock = self._deadlock(workload, family)
+        if (state.can_add_replica, state.deadlock) != (can_add, deadlock):
+            state = replace(state, can_add_replica=can_add, deadlock=deadlock)
+        known = _Described(family, since, state)
         return self._with(known, scaling, keep=lasting)
 
     def _with(self, known: _Described, scaling: str, *, keep: bool = True) -> TargetState:
