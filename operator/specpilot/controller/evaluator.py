@@ -32,7 +32,7 @@ from specpilot.controller.targets import (
     limits_left_to_rules,
     observe,
 )
-from specpilot.controller.ticking import Case, Tick
+from specpilot.controller.ticking import Case, Tick, moved_first
 from specpilot.controller.wanted import flight_ask, tick_ask, wanted_signals
 from specpilot.domain import contests
 from specpilot.domain.changes import ChangeReason, FlagChange, Phase, Transition
@@ -95,36 +95,45 @@ class Evaluator:
         self._late = late
         now = self._clock.now()
         mine = self._mine(portion)
-        states = {p.ref.uid: observe(self._fleet, p.target) for p in mine}
+        first, rest = moved_first(mine, self._live, self._telemetry.moved, most=AT_A_TIME)
+        ticks: list[Tick] = []
+        try:
+            if first:
+                ticks.append(self._begin(first, now=now))
+                self._judge_all(ticks[-1])
+            ticks.append(self._begin(rest, now=now))
+            self._telemetry.track([each for live in self._live.values() for each in live])
+            self._judge_all(ticks[-1])
+        finally:
+            for tick in ticks:
+                self._show(tick.to_show)
+        self._latest = max(now, self._latest or now)
+
+    def _begin(self, policies: Sequence[Policy], *, now: datetime) -> Tick:
+        """Read all that is to be known of some policies, and say what will be asked of them."""
+        states = {p.ref.uid: observe(self._fleet, p.target) for p in policies}
         with self._store.read() as uow:
-            memories = uow.memory.get_many([p.ref.uid for p in mine])
+            memories = uow.memory.get_many([p.ref.uid for p in policies])
             changes = uow.changes.open(known=self._open)
-            self._remembering.load(uow, mine, now=now)
+            self._remembering.load(uow, policies, now=now)
             self._rulebook.load(uow)
         self._open = {change.id: change for change in changes}
         in_flight = {change.target.key: change for change in changes}
         tick = Tick(now=now, states=states, memories=memories, in_flight=in_flight)
-        cases = [self._case(policy, tick) for policy in mine]
-        self._telemetry.expect([ask for case in cases for ask in case.asks])
+        tick.cases.extend(self._case(policy, tick) for policy in policies)
+        self._telemetry.expect([ask for case in tick.cases for ask in case.asks])
         self._live |= {uid: state.live() for uid, state in states.items()}
-        self._telemetry.track([replica for live in self._live.values() for replica in live])
-        # Whose load has changed most comes first: theirs are the changes that are waited for.
-        cases.sort(key=self._moved, reverse=True)
-        trouble: StoreError | None = None
-        try:
-            for start in range(0, len(cases), AT_A_TIME):
-                self._judge(cases[start : start + AT_A_TIME], tick)
-        except StoreError as error:
-            trouble = error  # the next policy would fare no better
-        self._show(tick.to_show)
-        if trouble is not None:
-            raise trouble
-        changed = {u: m for u, m in tick.after.items() if memories.get(u) != m}
-        self._latest = max(now, self._latest or now)
+        return tick
+
+    def _judge_all(self, tick: Tick) -> None:
+        """Evaluate, a few at a time, and write down what is to be remembered."""
+        for start in range(0, len(tick.cases), AT_A_TIME):
+            self._judge(tick.cases[start : start + AT_A_TIME], tick)
+        changed = {u: m for u, m in tick.after.items() if tick.memories.get(u) != m}
         if changed or self._remembering.unwritten:
             with self._store.begin() as uow:
                 uow.memory.put_many(changed)
-                self._remembering.write(uow, now=now)
+                self._remembering.write(uow, now=tick.now)
 
     def _mine(self, portion: int) -> list[Policy]:
         """Policies of a portion; of several for one target the oldest, the others are told so."""
@@ -154,9 +163,6 @@ class Evaluator:
         if change is not None:
             asks.append(flight_ask(policy, state, change, now=tick.now))
         return Case(policy, rules, asks)
-
-    def _moved(self, case: Case) -> float:
-        return max((self._telemetry.moved(r) for r in case.asks[0].replicas), default=0.0)
 
     def _judge(self, cases: Sequence[Case], tick: Tick) -> None:
         """Have some policies' questions answered, and evaluate them."""

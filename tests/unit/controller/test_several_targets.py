@@ -241,10 +241,13 @@ def test_new_numbers_wake_the_changes_they_are_about(
 def test_whose_load_has_changed_most_is_decided_on_first(tmp_path: Path) -> None:
     """Thousands are judged one after the other, and few of them wait for it."""
     world = Three(tmp_path)
+    world.telemetry.batch = 10
     moved = {"chat": 0.0, "code": 0.1, "search": 3.0}
     for name, fleet in world.fleets.of.items():
         fleet.replicas = {id_: replace(r, namespace=name) for id_, r in fleet.replicas.items()}
     world.telemetry.moved = lambda replica: moved[replica.namespace]  # type: ignore[method-assign]
+    world.evaluator.tick()
+    world.telemetry.batch = 40
     opened: list[str] = []
     world.told.publish_change = (  # type: ignore[method-assign]
         lambda change, waiting_for: opened.append(change.target.name)  # noqa: ARG005
