@@ -23,6 +23,9 @@ from specpilot.store.models import AuditRow
 _DRAFT = tuple(AuditDraft.__slots__)
 _COLUMNS = AuditRow.__table__.columns
 
+_ADD = insert(AuditRow)
+_HEAD = select(AuditRow.seq, AuditRow.hash).order_by(AuditRow.seq.desc()).limit(1)
+
 
 class Audit:
     """The audit chain within one transaction."""
@@ -53,7 +56,7 @@ class Audit:
         values |= {"seq": record.seq, "at": at, "prev_hash": prev_hash, "hash": record.hash}
         try:
             with self._connection.begin_nested():
-                self._connection.execute(insert(AuditRow).values(values))
+                self._connection.execute(_ADD, values)
         except IntegrityError:
             if draft.step is None:
                 raise
@@ -64,9 +67,7 @@ class Audit:
 
     def head(self) -> tuple[int, str]:
         """Return number and hash of the last record; (0, GENESIS) when there is none."""
-        last = self._connection.execute(
-            select(AuditRow.seq, AuditRow.hash).order_by(AuditRow.seq.desc()).limit(1)
-        ).one_or_none()
+        last = self._connection.execute(_HEAD).one_or_none()
         return (0, GENESIS) if last is None else (last.seq, last.hash)
 
     def records(
