@@ -206,18 +206,14 @@ class Rounds(Background):
     def _answers(
         self, asked: Sequence[tuple[str, float]], until: float
     ) -> Generator[bytes, None, None]:
-        """Ask one query after the other: the next one while the answer before it is taken in.
-
-        The second does not wait for the first, which is short.
-        """
-        with ThreadPoolExecutor(2, thread_name_prefix="prometheus-ask") as asking:
-            soon, then = (asking.submit(self._query, *each, until) for each in asked[:2])
-            yield soon.result()
-            for text, at in asked[2:]:
-                body = then.result()
-                then = asking.submit(self._query, text, at, until)
+        """Ask one query after the other: the next one while the answer before it is taken in."""
+        with ThreadPoolExecutor(1, thread_name_prefix="prometheus-ask") as asking:
+            coming = asking.submit(self._query, *asked[0], until)
+            for text, at in asked[1:]:
+                body = coming.result()
+                coming = asking.submit(self._query, text, at, until)
                 yield body
-            yield then.result()
+            yield coming.result()
 
     def _take(
         self,
