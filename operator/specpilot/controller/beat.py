@@ -137,6 +137,6 @@ class Beats:
             first,
             real_s=max((p.real_s for p in pulses if p.real_s is not None), default=None),
             late=any(p.late for p in pulses),
-            busy_s=sum(p.busy_s for p in pulses),
+            busy_s=sum(beat.pulse().busy_s for beat in self._beats),  # a counter never falls
             age_s=max((p.age_s for p in pulses if p.age_s is not None), default=None),
         )

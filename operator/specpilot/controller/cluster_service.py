@@ -223,16 +223,12 @@ class ClusterService:
                 client=stack.enter_context(make_client()),
                 clock=clock,
             )
-
-            def deliver() -> None:
-                dispatcher.deliver_due()
-                fleet.freshen()
-
             self.runner = stack.enter_context(
                 Runner(
                     evaluator=Evaluator(parts),
                     reconciler=Reconciler(parts),
-                    deliver=deliver,
+                    deliver=dispatcher.deliver_due,
+                    freshen=fleet.freshen,
                     look=lambda portion: telemetry.look(
                         timeout_s=options.interval_s / 2, portion=portion
                     ),

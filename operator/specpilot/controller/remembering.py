@@ -61,9 +61,10 @@ class Remembering:
         stamps = uow.measurements.stamps(targets)
         stale = [target for target in stamps if stamps[target] != self._stamps.get(target)]
         for target in self._stamps.keys() & set(targets) - stamps.keys():
-            del self._stamps[target], self._measurements[target]
-        self._stamps |= stamps
+            self._stamps.pop(target)
+            self._measurements.pop(target, None)
         self._measurements |= uow.measurements.of(stale)
+        self._stamps |= stamps  # last: what could not be read is not known
         missing = [target for target in targets if target not in self._hours]
         if not missing:
             return

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -26,6 +27,10 @@ log = logging.getLogger(__name__)
 
 _AGAIN_S = 0.05
 _TICK = "tick-"
+
+_KEPT_S = 1.0
+"""How long reconciliation keeps its turn at least while ticks are late: of several portions one is
+always waiting then, and changes that are open must be carried on all the same."""
 
 
 def _tick_id(portion: int) -> str:
@@ -58,6 +63,7 @@ class Runner:
         deliver: Callable[[], object],
         look: Callable[[int], object] = lambda _: None,
         before_tick: Callable[[], object] = lambda: None,
+        freshen: Callable[[], object] = lambda: None,
         interval_s: float = 15.0,
         pace_s: float = 1.0,
         portions: Portions = UNDIVIDED,
@@ -71,6 +77,7 @@ class Runner:
             look: Brings in fresh numbers of a portion before the tick over it; may wait a while
                 for them, for nothing else waits meanwhile.
             before_tick: Brings in what a tick should see, such as changed rule sets.
+            freshen: Reads ahead what a tick would have to wait for; called every `pace_s`.
             interval_s: Seconds between two ticks over a portion.
             pace_s: Seconds between looks at open changes.
             portions: How the fleet is cut.
@@ -80,6 +87,7 @@ class Runner:
         self._deliver = deliver
         self._look = look
         self._before_tick = before_tick
+        self._freshen = freshen
         self._interval_s = interval_s
         self._pace_s = pace_s
         self._turns = Turns()
@@ -91,7 +99,7 @@ class Runner:
         """Ticks that were skipped because the one before had not ended."""
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
-            executors={"default": ThreadPoolExecutor(2 + portions.most)},
+            executors={"default": ThreadPoolExecutor(3 + portions.most)},
             job_defaults={"coalesce": True, "max_instances": 1},
         )
         self._ended = threading.Event()
@@ -104,6 +112,7 @@ class Runner:
         now = datetime.now(UTC)
         self._add("reconcile", self._reconcile, every_s=self._pace_s, at=now)
         self._add("deliver", self._deliver, every_s=self._pace_s, at=now)
+        self._add("freshen", self._freshen, every_s=self._pace_s, at=now)
         for portion in range(self._portions.most):
             tick = partial(self._tick, portion)
             at = now + self._offset(portion)
@@ -206,9 +215,22 @@ class Runner:
             self._soon.clear()
             self._reconciling.set()
             try:
-                self._reconciler.run(between=self._turns.offer)
+                self._reconciler.run(between=self._offering())
             finally:
                 self._reconciling.clear()
+
+    def _offering(self) -> Callable[[], None]:
+        """What offers the turn to a tick that waits, now and then."""
+        least_s = _KEPT_S if self.beat.pulse().late else 0.0
+        had_since = time.monotonic()
+
+        def offer() -> None:
+            nonlocal had_since
+            if time.monotonic() - had_since >= least_s:
+                self._turns.offer()
+                had_since = time.monotonic()
+
+        return offer
 
     def _late(self, event: JobEvent) -> None:
         if event.job_id.startswith(_TICK):

@@ -121,12 +121,16 @@ class Background:
                 lambda: self._began >= fresh and not self._looking, timeout=timeout_s
             )
 
+    def stop(self) -> None:
+        """Begin no further round; waits for nothing."""
+        self._stop.set()
+        self._wake.set()
+
     def close(self) -> None:
         """Stop looking; what was seen stays readable."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._stop.set()
-            self._wake.set()
+            self.stop()
             thread.join(timeout=self._patience_s + 5)
             self._stop = threading.Event()
 

@@ -18,8 +18,15 @@ WORTH = 1000
 _STAYS = 0.8
 """Share of the replicas wanted for so many portions at which there are fewer again."""
 
+_GROWTH = 1.1
+"""Times its weight for which a portion must be affordable when it is made: else one surge pod more
+would have all namespaces moved, and one less moved back."""
+
 _UNEVEN = 1.5
 """Times the heaviest portion there need be that one may weigh before all are spread anew."""
+
+_LETTERS_SHORT = 650
+"""Letters of a portion's namespaces up to which counters and gauges fit into one query."""
 
 MOST_QUERIES = 14
 """An interval never takes more; with the two for GPUs that makes 16."""
@@ -59,47 +66,57 @@ class NamespacePortions:
         return self._state[1].get(namespace, 0)
 
     def divide(self, sizes: Mapping[str, int]) -> None:
-        """Divide anew where that is better.
+        """Divide anew where there may be more portions, or those that are there will not do.
 
         Args:
             sizes: Replicas by namespace.
         """
         count, there = self._state
+        kept = _joined(sizes, there, count)
         wanted, fresh = self._spread(sizes)
-        if wanted == count:
-            kept = _joined(sizes, there, count)
-            weights = _weights(kept, sizes, count)
-            heaviest = max(_weights(fresh, sizes, count))
-            if self._affordable(weights) and max(weights) <= _UNEVEN * heaviest:
-                fresh = kept
+        if wanted <= count and self._will_do(kept, sizes, count):
+            wanted, fresh = count, kept
         if fresh != there or wanted != count:
             self._state = (wanted, fresh)
 
-    def shares(self, replicas: int) -> int:
+    def _will_do(self, portions: Mapping[str, int], sizes: Mapping[str, int], count: int) -> bool:
+        if count == 1:
+            return True
+        total, weights = sum(sizes.values()), _weights(portions, sizes, count)
+        least = max([total / count, *sizes.values()])  # that the heaviest one can weigh
+        return (
+            total >= _STAYS * count * WORTH
+            and max(weights) <= _UNEVEN * least
+            and self._affordable(weights, portions)
+        )
+
+    def shares(self, replicas: float) -> int:
         """Answers that the numbers of so many replicas come in."""
         return min(MOST_PARTS, max(1, math.ceil(replicas / self._a_share)))
 
-    def too_large(self, replicas: int) -> None:
-        """An answer was too large when so many replicas were looked at: have twice as many."""
-        self._a_share = min(self._a_share, math.ceil(replicas / (2 * self.shares(replicas))))
+    def too_large(self, replicas: int, *, shares: int) -> None:
+        """An answer about a share of so many replicas was too large: have twice as many shares."""
+        self._a_share = min(self._a_share, math.ceil(replicas / (2 * shares)))
 
     def _spread(self, sizes: Mapping[str, int]) -> tuple[int, Mapping[str, int]]:
         """Into as many portions as there may be, the heaviest namespaces first."""
         total = sum(sizes.values())
         heaviest_first = dict(sorted(sizes.items(), key=lambda each: (-each[1], each[0])))
         for count in range(min(self.most, len(sizes)), 1, -1):
-            worth = count * WORTH * (_STAYS if count <= self.count else 1.0)
             found = _joined(heaviest_first, {}, count)
-            if total >= worth and self._affordable(_weights(found, sizes, count)):
+            weights = [_GROWTH * weight for weight in _weights(found, sizes, count)]
+            if total >= count * WORTH and self._affordable(weights, found):
                 return count, found
         return 1, dict.fromkeys(sizes, 0)
 
-    def _affordable(self, weights: Sequence[int]) -> bool:
-        if len(weights) == 1:
-            return True
+    def _affordable(self, weights: Sequence[float], portions: Mapping[str, int]) -> bool:
+        letters = [0] * len(weights)
+        for name, portion in portions.items():
+            letters[portion] += len(name) + 3
+        looks = sum(queries(self.shares(weight)) for weight in weights)
+        apart = sum(each > _LETTERS_SHORT for each in letters)  # gauges have a query of their own
         # One look back takes one more, and half of the portions look back at a time.
-        back = math.ceil(len(weights) / 2)
-        return sum(queries(self.shares(weight)) for weight in weights) + back <= MOST_QUERIES
+        return looks + apart + math.ceil(len(weights) / 2) <= MOST_QUERIES
 
 
 def _joined(sizes: Mapping[str, int], there: Mapping[str, int], count: int) -> dict[str, int]:

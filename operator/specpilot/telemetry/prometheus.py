@@ -103,8 +103,9 @@ class PrometheusTelemetry:
     def track(self, replicas: Sequence[Replica]) -> None:
         """Say which replicas to look at, from the first question on."""
         nobody = not self._rings.tracked()
-        self._rings.track(replicas)
+        # First: a namespace that is not known would be looked at by the first portion.
         self._portions.divide(Counter(replica.namespace for replica in replicas))
+        self._rings.track(replicas)
         if nobody and replicas and self._demand.anything:
             self._wake()
 
@@ -168,6 +169,8 @@ class PrometheusTelemetry:
 
     def close(self) -> None:
         """Stop looking and close the connections; what was seen stays readable."""
+        for rounds in self._rounds:
+            rounds.stop()
         for rounds in self._rounds:
             rounds.close()
         self._connection.close()

@@ -1,11 +1,11 @@
 """Shared at Prometheus again and again, for one portion of the replicas."""
 
 import logging
-import sys
+import math
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 
 from specpilot.domain.ports import Clock
@@ -13,7 +13,7 @@ from specpilot.domain.readings import UnknownReason
 from specpilot.domain.targets import Replica
 from specpilot.telemetry.background import Background
 from specpilot.telemetry.connection import Connection, FaultKind, PrometheusError
-from specpilot.telemetry.demand import MOST_CHOSEN, MOST_LETTERS_TOGETHER, Demand, Plan, Queries
+from specpilot.telemetry.demand import MOST_CHOSEN, Demand, Plan, Queries
 from specpilot.telemetry.portions import MOST_QUERIES, NamespacePortions
 from specpilot.telemetry.promdecode import NOT_SCRAPED, Pod, Pods, Where
 from specpilot.telemetry.promql import Labels, Scope
@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 _LONGEST_REACH_S = 3600.0
 """Moments longer ago are not looked up after a start."""
+
+_AGAIN = 4
+"""Intervals after which a look at the past that failed is tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +84,9 @@ class Rounds(Background):
         self._interval_s = shared.interval_s
         self._settle_s = shared.settle_s
         self._deadline_s = shared.deadline_s
-        self._number = 0  # of rounds
         self._moments: list[float] = []  # when rounds looked, and what they looked back at
+        self._last: float | None = None  # when the last one looked
+        self._no_look_back_before = -math.inf
         self.queries = 0
         """How many queries the last round put."""
 
@@ -95,6 +99,7 @@ class Rounds(Background):
         self.queries = 0
         replicas = self._replicas()
         if not replicas:
+            self._moments, self._last = [], None  # who comes has been looked at by others
             return
         count = self._portions.count
         at = self._clock.now().timestamp()
@@ -107,32 +112,48 @@ class Rounds(Background):
         now = round(at - self._settle_s, 3)
         until = time.monotonic() + self._deadline_s
         over_s = self._interval_s
-        if self._moments and 0 < now - self._moments[-1] < _LONGEST_REACH_S:
-            over_s = max(over_s, now - self._moments[-1])
+        if self._last is not None and 0 < now - self._last < _LONGEST_REACH_S:
+            over_s = max(over_s, now - self._last)
+        if not self._moments:
+            self._moments = self._rings.seen_since(replicas)
         back = self._wanted_moment(at)
-        longest = MOST_LETTERS_TOGETHER if count == 1 else sys.maxsize
-        queries = plan.queries(shares, over_s=over_s, longest=longest)
+        queries = plan.queries(shares, over_s=over_s)
         both_fit = 2 * len(queries.texts) + 1 <= MOST_QUERIES // count
         # Too much for one round: by turns, and half of the portions at a time.
-        self._number += 1
-        turn = back is not None and not both_fit and (self._number + self._portion) % 2 == 0
-        try:
-            with self._words(replicas):
-                if not turn:
-                    self._take(replicas, self._look(queries, now, until), plan)
-                    self._moments.append(now)
-                if back is not None and (turn or both_fit):
-                    self._look_back(replicas, plan, shares, back, until)
-        except _FailedError:
-            return
+        number = math.floor(at / self._interval_s) + self._portion
+        turn = back is not None and not both_fit and number % 2 == 0
+        if not turn:
+            words = self._trouble(
+                lambda: self._take(self._look(queries, now, until), replicas, plan),
+                replicas=len(replicas),
+                shares=len(shares),
+            )
+            if words:
+                fault = Fault(reason=UnknownReason.SOURCE_ERROR, words=words)
+                self._rings.fail((k for k, r in replicas.items() if self._has(r)), fault)
+                return
+            self._moments.append(now)
+            self._last = now
+        if back is not None and (turn or both_fit):
+            words = self._trouble(
+                lambda: self._look_back(replicas, plan, shares, back, until),
+                replicas=len(replicas),
+                shares=len(shares),
+            )
+            if words:  # of the present all is known; of the past, try again after a while
+                log.info("the past was not looked at: %s", words)
+                self._no_look_back_before = at + _AGAIN * self._interval_s
         oldest = now - self._rings.keep_s
         self._moments = [moment for moment in self._moments if moment >= oldest]
         self._demand.forget_starts(before=oldest)
 
     def _replicas(self) -> dict[str, Replica]:
-        """The portion's, by identity."""
-        portions, tracked = self._portions, self._rings.tracked()
-        return {k: r for k, r in tracked.items() if portions.of(r.namespace) == self._portion}
+        """The portion's, by key."""
+        return {k: r for k, r in self._rings.tracked().items() if self._has(r)}
+
+    def _has(self, replica: Replica) -> bool:
+        """Whether a replica is in the portion, still: another one may look at it by now."""
+        return self._portions.of(replica.namespace) == self._portion
 
     def _shares(self, replicas: Mapping[str, Replica]) -> list[Scope]:
         """All pods of the namespaces, in as many parts as one answer must not have them all."""
@@ -143,26 +164,22 @@ class Rounds(Background):
             for part in range(parts)
         ]
 
-    @contextmanager
-    def _words(self, replicas: Mapping[str, Replica]) -> Iterator[None]:
-        """Turn what goes wrong into the reason for what is missing."""
-        words = ""
+    def _trouble(self, work: Callable[[], None], *, replicas: int, shares: int) -> str:
+        """Do it; return what has gone wrong, in words."""
         try:
-            yield
+            work()
         except PrometheusError as error:
             if error.too_large:
-                self._portions.too_large(len(replicas))
-            words = str(error)
+                self._portions.too_large(replicas, shares=shares)
             if error.kind is FaultKind.LATE:  # its own words tell what was left of the deadline
-                words = f"{self._address} did not answer within {self._deadline_s:g} s"
+                return f"{self._address} did not answer within {self._deadline_s:g} s"
+            return str(error)
         except Answer as error:
-            words = f"{self._address} {error}"
+            return f"{self._address} {error}"
         except Exception as error:
             log.exception("asking Prometheus failed")
-            words = f"asking {self._address} failed: {type(error).__name__}"
-        if words:
-            self._rings.fail(replicas, Fault(reason=UnknownReason.SOURCE_ERROR, words=words))
-            raise _FailedError
+            return f"asking {self._address} failed: {type(error).__name__}"
+        return ""
 
     def _query(self, text: str, at: float, until: float) -> bytes:
         left = until - time.monotonic()
@@ -217,8 +234,8 @@ class Rounds(Background):
 
     def _take(
         self,
-        replicas: Mapping[str, Replica],
         pods: Iterable[tuple[Where, Pod]],
+        replicas: Mapping[str, Replica],
         plan: Plan,
     ) -> None:
         missing = _by_pod(replicas)
@@ -226,18 +243,21 @@ class Rounds(Background):
             fault = pod.fault()
             page = pod.page()
             for key in missing.pop(where, ()):
+                if not self._has(replicas[key]):
+                    continue  # what is older than the other portion's look would fall behind it
                 if fault is not None or pod.at is None:
                     self._rings.fail([key], fault or NOT_SCRAPED)
                 else:
                     fetched = plan.fetched(key)
                     self._rings.add(key, pod.at, page, means=page.gauges, fetched=fetched)
-        self._rings.fail((key for keys in missing.values() for key in keys), NOT_SCRAPED)
+        unseen = (key for keys in missing.values() for key in keys if self._has(replicas[key]))
+        self._rings.fail(unseen, NOT_SCRAPED)
 
     # --- the past
 
     def _wanted_moment(self, now: float) -> float | None:
         """The newest start of a window that no round was near to."""
-        if not self._moments:
+        if not self._moments or now < self._no_look_back_before:
             return None  # the first round has just been: what is asked comes to know of it
         first = min(self._moments)
         missing = [
@@ -267,6 +287,8 @@ class Rounds(Background):
                 continue
             page = pod.page()
             for key in keys.get(where, ()):
+                if not self._has(replicas[key]):
+                    continue
                 fetched = plan.fetched(key)
                 self._rings.prepend(key, pod.at, page, means=page.gauges, fetched=fetched)
         self._moments.insert(0, at)
@@ -278,7 +300,3 @@ def _by_pod(replicas: Mapping[str, Replica]) -> dict[Where, list[str]]:
     for key, replica in replicas.items():
         found.setdefault((replica.namespace, replica.id), []).append(key)
     return found
-
-
-class _FailedError(Exception):
-    """The round has failed and the reason is noted."""

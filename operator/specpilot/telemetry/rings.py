@@ -125,6 +125,17 @@ class Rings:
             if (history := self._histories.get(key)) is not None:
                 history.prepend(at, page, means=means, fetched=fetched)
 
+    def seen_since(self, keys: Iterable[str]) -> list[float]:
+        """The moment since which these replicas have been looked at, of the first of them.
+
+        Returns:
+            One moment, or none where nobody has looked.
+        """
+        with self._lock:
+            found = [self._histories[key].covers for key in keys if key in self._histories]
+        since = min((covers[0] for covers in found if covers is not None), default=None)
+        return [] if since is None else [since]
+
     def fail(self, keys: Iterable[str], fault: Fault) -> None:
         """Note why these replicas could not be looked at."""
         with self._lock:

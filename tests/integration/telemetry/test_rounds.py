@@ -464,3 +464,93 @@ def test_a_namespace_that_comes_into_another_portion_keeps_what_was_seen_of_it(
                 reading = found[team]["tokens_per_second"]
                 assert reading.known, (each, team, reading.message)
         assert source.portions.count == 1
+
+
+def test_a_look_that_ends_late_does_not_fall_behind_another_portions(worth: int) -> None:
+    """A namespace moves while a slow round is under way, and is looked at by its new portion."""
+    prometheus = Prometheus(pods=[])
+    with serving(prometheus) as server:
+        large = Large(server, each=worth)
+        prometheus.pods = large.pods()
+        _only(server, prometheus)
+        source, wanted = large.source, frozenset({"tokens_per_second", "batch_size"})
+        asks = large.asks(signals=wanted)
+        source.expect(asks)
+        source.track([each for one in asks for each in one.replicas])
+        about = {team: source.portions.of(team) for team in large.teams}
+        team, slow = next(iter(about.items()))
+        other = next(portion for portion in about.values() if portion != slow)
+        for number in range(12):
+            large.look(number % 3)
+        answers, moved = server.answer, []
+
+        def meanwhile(request: Seen) -> Answer:
+            answer = answers(request)
+            if not moved and "avg_over_time" in _query(request):
+                moved.append(team)
+                source._portions._state = (3, {**about, team: other})
+                large.look(other)
+            return answer
+
+        server.answer = meanwhile
+        large.look(slow)
+        assert moved
+        server.answer = answers
+        large.look(other)
+        (question,) = [each for each in large.asks(signals=wanted) if each.key == team]
+        found = source.collect([question])[team]
+        assert found["tokens_per_second"].value == pytest.approx(3.0 * worth)
+        assert found["batch_size"].value == pytest.approx(4.0)
+        assert found["tokens_per_second"].message == "Prometheus", "no trouble is told"
+
+
+def test_a_portion_that_begins_later_does_not_look_back_at_what_is_known(worth: int) -> None:
+    prometheus = Prometheus(pods=[])
+    with serving(prometheus) as server:
+        large = Large(server, each=worth // 2)
+        prometheus.pods = large.pods()
+        _only(server, prometheus)
+        source, wanted = large.source, frozenset({"tokens_per_second"})
+        for _ in range(12):
+            asks = large.asks(signals=wanted)
+            source.expect(asks)
+            source.track([one for some in asks for one in some.replicas])
+            large.clock.at += timedelta(seconds=10)
+            large.look(0)
+        assert source.portions.count == 1
+        large.each = worth
+        prometheus.pods = large.pods()
+        put = []
+        for number in range(9):
+            asks = large.asks(signals=wanted)
+            source.expect(asks)
+            source.track([one for some in asks for one in some.replicas])
+            put += large.look(number % 3)
+        assert source.portions.count == 3
+        began = END.timestamp() + 12 * 15
+        assert min(map(_at, put)) > began, "not a moment before the portions came about"
+        spans = {int(m[1]) for each in put if (m := re.search(r"\[(\d+)ms\]", _query(each)))}
+        assert spans == {15_000}, "means are of the time since the look before"
+
+
+def test_a_look_back_that_fails_takes_nothing_from_what_is_seen_now() -> None:
+    prometheus = Prometheus()
+    with serving(prometheus) as server:
+        rounds = Rounds(server)
+        rounds.round(_question())
+        rounds.round(_question(), after_s=15.0)
+        answers, refused = server.answer, []
+
+        def no_past(request: Seen) -> Answer:
+            if _at(request) < rounds.clock.at.timestamp() - 60:
+                refused.append(request)
+                return Answer(b"no", status=503)
+            return answers(request)
+
+        server.answer = no_past
+        for _ in range(3):
+            rounds.round(_question(seconds=3000.0), after_s=15.0)
+        assert 0 < len(refused) <= 2, "one try, repeated once: then it is left for a while"
+        found = rounds.reading("tokens_per_second", seconds=30)
+        assert found.known
+        assert found.message == "Prometheus", "no trouble is told"

@@ -99,6 +99,7 @@ def test_a_fleet_in_portions_is_as_late_as_its_latest_and_counts_once() -> None:
     cut.count = 1
     whole = beats.pulse()
     assert (whole.real_s, whole.late, whole.age_s) == (15.0, False, 10.0)
+    assert whole.busy_s == 10.0, "what was spent is not taken back"
 
 
 def test_a_portion_that_comes_back_is_not_late() -> None:

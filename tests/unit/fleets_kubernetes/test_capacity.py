@@ -1,5 +1,6 @@
 """Would the scheduler find a place for one more pod?"""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -239,6 +240,39 @@ def test_a_reading_is_made_ahead_where_somebody_asks() -> None:
         now[0] = 60
         with pytest.raises(ApiError):
             capacity.room_for(ask)
+
+
+def test_a_reading_ahead_that_comes_late_is_dropped() -> None:
+    """Somebody has read since, who began later."""
+    now, sizes = [0.0], [2]
+    late: list[Callable[[], object]] = []
+
+    def answer(_: Seen, reply: Reply) -> None:
+        size = sizes[0]
+        if late:
+            late.pop()()
+        reply.json({"items": [node(gpus=size)]})
+
+    ask = [{"containers": [container(gpu="2")]}]
+    with serve(answer) as server:
+        capacity = Capacity(server.api(), clock=lambda: now[0], pods=list, fresh_s=30)
+        assert capacity.room_for(ask).there
+        now[0] = 20.0
+
+        def meanwhile() -> None:
+            now[0], sizes[0] = 31.0, 1
+            assert not capacity.room_for(ask).there
+
+        late.append(meanwhile)
+        capacity.freshen()
+        assert not capacity.room_for(ask).there, "what was read at 31 stands"
+        now[0] = 60.0
+        assert len(server.requests) == 3
+        capacity.room_for(ask)
+        assert len(server.requests) == 3, "it is 29 s old"
+        now[0] = 62.0
+        capacity.room_for(ask)
+        assert len(server.requests) == 4
 
 
 def test_pods_that_are_at_hand_are_not_asked_for() -> None:

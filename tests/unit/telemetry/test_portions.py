@@ -23,9 +23,14 @@ def teams(count: int, size: int) -> dict[str, int]:
         (teams(50, 40), 2, "2,000 are worth two looks"),
         (teams(50, 60), 3, "3,000 are worth three"),
         (teams(50, 80), 4, "4,000 are worth four"),
-        (teams(50, 300), 4, "15,000: one answer holds a quarter"),
-        (teams(50, 310), 2, "15,500: four portions would take 18 queries"),
+        (teams(50, 270), 4, "13,500: one answer holds a quarter, and a tenth more"),
+        (teams(50, 280), 2, "14,000: four portions would soon take 18 queries"),
         (teams(50, 400), 1, "20,000: six shares are within the queries only when all are one"),
+        (
+            {f"{n:040d}": 100 for n in range(80)},
+            3,
+            "names so long that gauges have a query of their own: four would take 18",
+        ),
         ({"serving": 9000}, 1, "one namespace cannot be cut"),
         ({"serving": 4500, "test": 500}, 2, "two can be cut once"),
     ],
@@ -88,12 +93,36 @@ def test_a_fleet_about_the_limit_is_not_cut_one_way_and_the_other() -> None:
     assert seen == [3, 3, 3, 3, 3, 2], "fewer only when a fifth is gone"
 
 
+def test_a_pod_more_or_less_moves_nobody() -> None:
+    """Wherever the limits are: else namespaces would be looked at twice in an interval, or not."""
+    for size in range(3000, 18_000, 60):
+        portions = NamespacePortions()
+        sizes = teams(50, size // 50)
+        portions.divide(sizes)
+        before = {name: portions.of(name) for name in sizes}
+        moved = 0
+        for extra in range(6):  # a surge pod here, one there
+            for name in ("team-03", "team-17", "team-31"):
+                portions.divide(sizes | {name: sizes[name] + extra % 2 + 1})
+                now = {each: portions.of(each) for each in sizes}
+                moved += now != before
+                before = now
+        assert moved <= 1, f"{size} replicas: at most once, when it has outgrown its portions"
+
+
+def test_portions_that_fail_at_the_same_time_are_one_reason_to_cut() -> None:
+    portions = NamespacePortions()
+    for _ in range(4):
+        portions.too_large(1250, shares=1)
+    assert portions.shares(1250) == 2
+
+
 def test_answers_that_were_too_large_are_cut_and_paid_for_with_portions() -> None:
     portions = NamespacePortions()
     sizes = teams(50, 60)
     portions.divide(sizes)
     assert (portions.count, portions.shares(1000)) == (3, 1)
-    portions.too_large(1000)
+    portions.too_large(1000, shares=1)
     assert portions.shares(1000) == 2
     portions.divide(sizes)
     assert portions.count == 1, "of six shares, which is all that may be asked"
@@ -125,7 +154,8 @@ def test_whatever_comes_it_stays_within_the_queries_and_holds_everybody(
     portions = NamespacePortions(most=most)
     for step in steps:
         if step.too_large is not None:
-            portions.too_large(step.too_large)
+            shares = portions.shares(step.too_large)
+            portions.too_large(step.too_large, shares=shares)
         portions.divide(step.sizes)
         assert 1 <= portions.count <= most
         assert all(0 <= portions.of(name) < portions.count for name in step.sizes)

@@ -40,6 +40,9 @@ Amounts: TypeAlias = dict[str, Decimal]
 _AHEAD = 0.6
 """Share of a reading's time after which it is read anew by who does not wait for it."""
 
+_AGAIN_S = 5.0
+"""Seconds after which reading ahead is tried again."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
@@ -232,6 +235,7 @@ class Capacity:
         self._reading = _Reading()
         self._answers: dict[str, Room] = {}  # of this reading, by what of a pod decides
         self._asked = False  # since the reading
+        self._not_before = float("-inf")  # no reading ahead
 
     def stands(self, since: float | None) -> bool:
         """Whether answers from when `since` was that are what would be said now."""
@@ -261,7 +265,8 @@ class Capacity:
                 if not specs:
                     return Room(there=True)
             if self._too_old():
-                self._take(self._read())
+                now = self._clock()
+                self._take(self._read(), at=now)
             self._asked = True
             if self._reading.blind:
                 return Room(there=True, message=self._reading.blind)
@@ -275,16 +280,20 @@ class Capacity:
         Without an answer of the API server nothing changes, and who asks next is told.
         """
         with self._lock:
-            at = self._read_at
-            if at is None or not self._asked or self._clock() - at < self._fresh_s * _AHEAD:
+            at, now = self._read_at, self._clock()
+            if at is None or not self._asked or now - at < self._fresh_s * _AHEAD:
                 return
+            if now < self._not_before:
+                return
+            self._not_before = now + _AGAIN_S
         try:
             reading = self._read()
         except ApiError as error:
             _log.info("nodes could not be read ahead: %s", error)
             return
         with self._lock:
-            self._take(reading)
+            if self._read_at == at:  # nobody has read since, who began later
+                self._take(reading, at=now)
 
     def _read(self) -> _Reading:
         try:
@@ -303,10 +312,10 @@ class Capacity:
                 _add(used.setdefault(node, {}), requests(pod["spec"]))
         return _Reading(nodes=[_slim(node) for node in nodes], used=used)
 
-    def _take(self, reading: _Reading) -> None:
+    def _take(self, reading: _Reading, *, at: float) -> None:
         if reading.blind and not self._reading.blind:
             _log.warning("GPU room is not checked, it is taken for granted: %s", reading.blind)
-        self._read_at, self._asked = self._clock(), False
+        self._read_at, self._asked = at, False
         if self._since is None or reading != self._reading:
             self._reading, self._since, self._answers = reading, self._read_at, {}
 
