@@ -175,7 +175,10 @@ def test_an_edit_by_the_user_in_mid_canary_survives(make_target: MakeTarget) -> 
 
 def test_a_crash_between_the_two_writes_is_made_good(make_target: MakeTarget) -> None:
     """The annotations are there, the pause is not: the next call holds the roll where it is."""
-    target = make_target(replicas=4)
+    # So that the roll, which nothing holds yet, is not over before a busy machine makes the call.
+    target = make_target(
+        replicas=4, wrap=lambda it: {**it, "spec": {**it["spec"], "minReadySeconds": 10}}
+    )
     annotations = {
         "specpilot.io/speculative-config": NGRAM.config,
         "specpilot.io/setting": NGRAM.setting,

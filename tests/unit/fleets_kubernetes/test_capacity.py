@@ -231,11 +231,12 @@ def test_a_reading_is_made_ahead_where_somebody_asks() -> None:
         assert made(0) == 0, "nobody has asked"
         capacity.room_for(ask)
         assert made(10) == 0, "it is young"
-        assert made(20) == 1
-        assert made(40) == 0, "nobody has asked since"
+        assert made(20) == 0, "it will do for some time"
+        assert made(26) == 1
+        assert made(54) == 0, "nobody has asked since"
         assert capacity.stands(capacity.since)
         refused[0] = True
-        assert made(45) > 0
+        assert made(55) > 0
         assert capacity.room_for(ask).there, "the old one is good enough still"
         now[0] = 60
         with pytest.raises(ApiError):
@@ -257,7 +258,7 @@ def test_a_reading_ahead_that_comes_late_is_dropped() -> None:
     with serve(answer) as server:
         capacity = Capacity(server.api(), clock=lambda: now[0], pods=list, fresh_s=30)
         assert capacity.room_for(ask).there
-        now[0] = 20.0
+        now[0] = 26.0
 
         def meanwhile() -> None:
             now[0], sizes[0] = 31.0, 1

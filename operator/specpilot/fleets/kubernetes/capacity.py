@@ -37,7 +37,7 @@ class Room:
 Amounts: TypeAlias = dict[str, Decimal]
 """Quantity per resource name."""
 
-_AHEAD = 0.6
+_AHEAD = 0.85
 """Share of a reading's time after which it is read anew by who does not wait for it."""
 
 _AGAIN_S = 5.0
