@@ -131,12 +131,12 @@ class Beats:
 
     def pulse(self) -> Pulse:
         """How ticks over the whole fleet have been: its slowest portion's, and all their time."""
-        pulses = [beat.pulse() for beat in self._beats[: self._portions.count]]
-        first = pulses[0]
+        pulses = [beat.pulse() for beat in self._beats]
+        present = pulses[: self._portions.count]
         return replace(
-            first,
-            real_s=max((p.real_s for p in pulses if p.real_s is not None), default=None),
-            late=any(p.late for p in pulses),
-            busy_s=sum(beat.pulse().busy_s for beat in self._beats),  # a counter never falls
-            age_s=max((p.age_s for p in pulses if p.age_s is not None), default=None),
+            present[0],
+            real_s=max((p.real_s for p in present if p.real_s is not None), default=None),
+            late=any(p.late for p in present),
+            busy_s=sum(p.busy_s for p in pulses),  # of all there ever were: a counter never falls
+            age_s=max((p.age_s for p in present if p.age_s is not None), default=None),
         )

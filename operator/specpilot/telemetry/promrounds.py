@@ -295,7 +295,7 @@ class Rounds(Background):
 
 
 def _by_pod(replicas: Mapping[str, Replica]) -> dict[Where, list[str]]:
-    """Identities of replicas by pod; a pod that was replaced may still be there twice."""
+    """Keys of replicas by pod; a pod that was replaced may still be there twice."""
     found: dict[Where, list[str]] = {}
     for key, replica in replicas.items():
         found.setdefault((replica.namespace, replica.id), []).append(key)

@@ -77,7 +77,7 @@ class Rings:
             self._replicas = {replica.key: replica for replica in replicas}
 
     def tracked(self) -> dict[str, Replica]:
-        """Replicas that shall be looked at, by identity; forgets what is too old to be asked."""
+        """Replicas that shall be looked at, by key; forgets what is too old to be asked."""
         with self._lock:
             oldest = self._clock.now().timestamp() - self.keep_s
             for key in self._histories.keys() - self._replicas.keys():
