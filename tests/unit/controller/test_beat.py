@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from specpilot.controller.beat import Beat, Beats
+from tests.unit.controller.cut import Cut
 
 
 class Clock:
@@ -69,18 +70,8 @@ def test_the_words_name_both_intervals_and_a_remedy() -> None:
     assert "evaluation.intervalSeconds" in words
 
 
-class Cut:
-    """A fleet in up to three portions."""
-
-    most = 3
-    count = 3
-
-    def of(self, namespace: str) -> int:
-        raise NotImplementedError
-
-
 def test_a_fleet_in_portions_is_as_late_as_its_latest_and_counts_once() -> None:
-    clock, cut = Clock(), Cut()
+    clock, cut = Clock(), Cut(3)
     beats = Beats(interval_s=15.0, portions=cut, clock=clock)
     for interval in range(4):
         for portion in range(3):

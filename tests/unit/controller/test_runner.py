@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,15 +13,16 @@ from specpilot.controller.clockwatch import ClockWatch
 from specpilot.controller.runner import Runner
 from specpilot.store import StoreError
 from tests.cluster.waiting import wait_for
+from tests.unit.controller.cut import Cut
 
 
 class Jobs:
     """Stands in for evaluator and reconciler: counts, and fails while told to."""
 
-    def __init__(self, *, lingers_s: float = 0.0) -> None:
+    def __init__(self, *, lingers_s: float = 0.0, failing: bool = False) -> None:
         self.lingers_s = lingers_s
         self.runs = 0
-        self.failing = True
+        self.failing = failing
         self.enough = threading.Event()
 
     def tick(self, portion: int = 0, *, late: str = "") -> None:
@@ -41,17 +43,24 @@ class Jobs:
         pass
 
 
+def _runner(evaluator: Jobs, reconciler: Jobs, **rest: Any) -> Runner:
+    return Runner(
+        evaluator=evaluator,  # type: ignore[arg-type]
+        reconciler=reconciler,  # type: ignore[arg-type]
+        deliver=lambda: None,
+        **rest,
+    )
+
+
 def test_a_database_that_is_away_is_said_once_and_so_is_its_return(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    failing, working = Jobs(), Jobs()
-    working.failing = False
+    failing, working = Jobs(failing=True), Jobs()
     with (
         caplog.at_level(logging.INFO, logger="specpilot"),
-        Runner(
-            evaluator=failing,  # type: ignore[arg-type]
-            reconciler=working,  # type: ignore[arg-type]
-            deliver=lambda: None,
+        _runner(
+            failing,
+            working,
             interval_s=0.05,
             pace_s=0.05,
         ),
@@ -84,11 +93,9 @@ def test_a_clock_that_is_set_back(wall: list[float], back: list[float], reason: 
 
 def test_jobs_that_would_wait_for_the_clock_are_run_at_once() -> None:
     jobs = Jobs()
-    jobs.failing = False
-    with Runner(
-        evaluator=jobs,  # type: ignore[arg-type]
-        reconciler=jobs,  # type: ignore[arg-type]
-        deliver=lambda: None,
+    with _runner(
+        jobs,
+        jobs,
         interval_s=3600,
         pace_s=3600,
     ) as runner:
@@ -105,11 +112,9 @@ def test_jobs_that_would_wait_for_the_clock_are_run_at_once() -> None:
 def test_what_a_tick_opened_is_taken_up_at_once(lingers_s: float, reason: str) -> None:
     """Not at the next beat, which is an hour away here."""
     ticking, reconciling = Jobs(), Jobs(lingers_s=lingers_s)
-    ticking.failing = reconciling.failing = False
-    with Runner(
-        evaluator=ticking,  # type: ignore[arg-type]
-        reconciler=reconciling,  # type: ignore[arg-type]
-        deliver=lambda: None,
+    with _runner(
+        ticking,
+        reconciling,
         look=lambda _: wait_for(lambda: reconciling.runs == 1, describe="the run at the start"),
         interval_s=3600,
         pace_s=3600,
@@ -118,24 +123,11 @@ def test_what_a_tick_opened_is_taken_up_at_once(lingers_s: float, reason: str) -
     assert ticking.runs == 1
 
 
-class Cut:
-    """A fleet that may be cut in three."""
-
-    most = 3
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def of(self, namespace: str) -> int:
-        raise NotImplementedError
-
-
 class Ticks(Jobs):
     """Notes which portions were ticked."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.failing = False
         self.seen: list[int] = []
 
     def tick(self, portion: int = 0, *, late: str = "") -> None:
@@ -154,11 +146,9 @@ def test_each_portion_is_looked_at_and_ticked_in_its_turn(
     count: int, portions: set[int], reason: str
 ) -> None:
     ticks, reconciling, looked = Ticks(), Jobs(), []
-    reconciling.failing = False
-    with Runner(
-        evaluator=ticks,  # type: ignore[arg-type]
-        reconciler=reconciling,  # type: ignore[arg-type]
-        deliver=lambda: None,
+    with _runner(
+        ticks,
+        reconciling,
         look=looked.append,
         interval_s=0.6,
         pace_s=3600,
@@ -173,11 +163,9 @@ def test_each_portion_is_looked_at_and_ticked_in_its_turn(
 def test_portions_stay_apart_when_all_is_run_at_once() -> None:
     """A clock that was set back is no reason to look at everything at one moment ever after."""
     ticks, reconciling = Ticks(), Jobs()
-    reconciling.failing = False
-    with Runner(
-        evaluator=ticks,  # type: ignore[arg-type]
-        reconciler=reconciling,  # type: ignore[arg-type]
-        deliver=lambda: None,
+    with _runner(
+        ticks,
+        reconciling,
         interval_s=3600,
         pace_s=3600,
         portions=Cut(3),
@@ -201,10 +189,9 @@ def test_changes_are_carried_on_though_ticks_are_late(
     monkeypatch: pytest.MonkeyPatch, late: bool, offers: int, reason: str
 ) -> None:
     jobs = Jobs()
-    runner = Runner(
-        evaluator=jobs,  # type: ignore[arg-type]
-        reconciler=jobs,  # type: ignore[arg-type]
-        deliver=lambda: None,
+    runner = _runner(
+        jobs,
+        jobs,
         interval_s=15.0,
     )
     at = 100.0
