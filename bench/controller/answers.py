@@ -50,6 +50,41 @@ class Served:
     speculates: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A query of the product.
+
+    Attributes:
+        text: PromQL.
+        at: Of which moment, in seconds since the epoch.
+        namespaces: Whose pods it is about; the product names each of them.
+    """
+
+    text: str
+    at: float
+    namespaces: frozenset[str]
+
+    @classmethod
+    def read(cls, parameters: str) -> Question:
+        """From a request's parameters, as a form.
+
+        Raises:
+            UnanswerableError: It is not about the pods of certain namespaces.
+        """
+        form = parse_qs(parameters)
+        text = form["query"][0]
+        patterns = set(_NAMESPACE_MATCHER.findall(text))
+        if len(patterns) != 1:
+            raise UnanswerableError(text)
+        names = frozenset(patterns.pop().replace("\\", "").split("|"))
+        return cls(text=text, at=float(form["time"][0]), namespaces=names)
+
+    @property
+    def begins_a_look(self) -> bool:
+        """Whether it asks who is there; what it is about follows."""
+        return "timestamp(" in self.text
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """What a pod's numbers depend on.
@@ -87,33 +122,31 @@ class Numbers:
         self._origin = origin
 
     def answer(
-        self, parameters: str, *, pods: Iterable[Served], risen: dict[str, float]
+        self, question: Question, *, pods: Iterable[Served], risen: dict[str, float]
     ) -> Iterator[bytes]:
         """The body of an answer, in pieces.
 
         Args:
-            parameters: Of the request, as a form.
+            question: What is asked.
             pods: All that there are.
             risen: When the load of a workload (`namespace/name`) rose, of those where it did.
 
         Raises:
             UnanswerableError: The product asks something new.
         """
-        form = parse_qs(parameters)
-        query, at = form["query"][0], float(form["time"][0])
-        chosen = re.compile(next(iter(_POD_MATCHER.findall(query)), ".*"))
-        namespaces = _namespaces(query)
+        at = question.at
+        chosen = re.compile(next(iter(_POD_MATCHER.findall(question.text)), ".*"))
         texts: dict[Kind, str] = {}
         yield b'{"status":"success","data":{"resultType":"vector","result":['
         comma = ""
         for pod in pods:
-            if pod.namespace not in namespaces or pod.since > at:
+            if pod.namespace not in question.namespaces or pod.since > at:
                 continue
             if not chosen.fullmatch(pod.name):
                 continue
             kind = Kind(pod.speculates, risen.get(f"{pod.namespace}/{pod.workload}"))
             if kind not in texts:
-                texts[kind] = self._text(kind, query, at)
+                texts[kind] = self._text(kind, question)
             text = texts[kind]
             if text:
                 text = text.replace(_POD, pod.name).replace(_NAMESPACE, pod.namespace)
@@ -121,10 +154,11 @@ class Numbers:
                 comma = ","
         yield b"]}}"
 
-    def _text(self, kind: Kind, query: str, at: float) -> str:
+    def _text(self, kind: Kind, question: Question) -> str:
+        query, at = question.text, question.at
         where = {"namespace": _NAMESPACE, "pod": _POD}
         found: list[tuple[dict[str, str], float]] = []
-        if "timestamp(" in query:
+        if question.begins_a_look:
             scrape = {"instance": _INSTANCE, "job": "monitoring/vllm", "container": "vllm"}
             found = [({**where, **scrape, "series": "live"}, at)]
         elif "_bucket" in query:
@@ -187,12 +221,6 @@ def _grown(speculates: bool) -> tuple[Series, ...]:
             continue
         found[each.name, labels.get("position", ""), labels.get("le", "")] = each
     return tuple(found.values())
-
-
-def _namespaces(query: str) -> frozenset[str]:
-    """Those that a query is about; the product names each of them."""
-    (pattern,) = set(_NAMESPACE_MATCHER.findall(query))
-    return frozenset(pattern.replace("\\", "").split("|"))
 
 
 _INFO = "vllm:cache_config_info"

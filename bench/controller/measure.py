@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.controller import audit, fleet
 from bench.controller.audit import Sent
-from bench.controller.rig import Rig
+from bench.controller.rig import Asked, Rig
 from bench.controller.steering import Account, Operator
 from tests.cluster.waiting import wait_for
 
@@ -19,7 +19,8 @@ JsonObject = dict[str, Any]
 FLIPPING = 0.05
 """Share of the targets whose load rises."""
 _GOLDEN = (5**0.5 - 1) / 2
-"""Spreads loads over the span so that no two rise at about the same moment of an interval."""
+"""Spreads loads over the span so that no two rise at about the same moment of an interval: any of
+its successive multiples do, those of a few namespaces as well as all."""
 _SETTLING_TICKS = 4
 _WORKLOADS = frozenset({"deployments"})
 _WRITTEN = _WORKLOADS | {"speculationpolicies/status", "flagchanges"}
@@ -61,8 +62,8 @@ def measure(rig: Rig, *, targets: int, plan: Plan, database: str) -> JsonObject:
         )
         started_s = time.monotonic() - began
         time.sleep(_SETTLING_TICKS * plan.interval_s)
-        steady = _during(rig, operator, targets=targets, seconds=plan.steady_s)
-        flips = _flips(rig, operator, targets=targets, plan=plan)
+        steady, phases = _at_rest(rig, operator, targets=targets, plan=plan)
+        flips = _flips(rig, operator, targets=targets, plan=plan, phases=phases)
     finally:
         operator.stop()
     return {"targets": targets, "started_s": started_s, "steady": steady, **flips}
@@ -76,20 +77,23 @@ def _steered(rig: Rig) -> int:
     )
 
 
-def _during(rig: Rig, operator: Operator, *, targets: int, seconds: float) -> JsonObject:
-    """What the operator takes and asks in some seconds from now."""
+def _at_rest(
+    rig: Rig, operator: Operator, *, targets: int, plan: Plan
+) -> tuple[JsonObject, dict[str, float]]:
+    """What the operator takes and asks from now on, and when in an interval it looks where."""
     rig.audit.news()
     rig.asked()
     before = operator.account()
-    time.sleep(seconds)
+    time.sleep(plan.steady_s)
     after = operator.account()
-    return _costs(rig, before, after, requests=rig.audit.news(), targets=targets)
+    asked, requests = rig.asked(), rig.audit.news()
+    costs = _costs(before, after, asked=asked, requests=requests, targets=targets)
+    return costs, {ns: at % plan.interval_s for at, names in asked.looks for ns in names}
 
 
 def _costs(
-    rig: Rig, before: Account, after: Account, *, requests: list[Sent], targets: int
+    before: Account, after: Account, *, asked: Asked, requests: list[Sent], targets: int
 ) -> JsonObject:
-    asked = rig.asked()
     seconds, ticks = after.at - before.at, after.ticks - before.ticks
     # The lease is renewed by the clock, whatever there is to steer.
     counted = [r for r in requests if r.resource != "leases"]
@@ -106,8 +110,8 @@ def _costs(
         "cores": (after.cpu_s - before.cpu_s) / seconds,
         "rss_mb": after.rss_mb,
         "peak_mb": after.peak_mb,
-        "queries": len(asked.queries),
-        "queries_per_tick": len(asked.queries) / max(1, ticks),
+        "queries": asked.queries,
+        "queries_per_tick": asked.queries / max(1, ticks),
         "body_mb": asked.body_bytes / 1e6,
         "reads": reads,
         "writes": writes,
@@ -119,8 +123,21 @@ def _costs(
     }
 
 
-def _flips(rig: Rig, operator: Operator, *, targets: int, plan: Plan) -> JsonObject:
-    """Let the load of some targets rise, spread evenly over two intervals."""
+def _flips(
+    rig: Rig, operator: Operator, *, targets: int, plan: Plan, phases: dict[str, float]
+) -> JsonObject:
+    """Let the load of some targets rise, spread evenly over two intervals.
+
+    Evenly among those that are looked at together, too: the wait for the next look is then the same
+    in every run, and the rest of a reaction is the operator's.
+
+    Args:
+        rig: Where.
+        operator: Who has to see it.
+        targets: How many there are.
+        plan: How long to look.
+        phases: When in an interval the targets of each namespace are looked at.
+    """
     calm = {
         policy["metadata"]["name"]
         for policy in rig.policies()
@@ -129,6 +146,7 @@ def _flips(rig: Rig, operator: Operator, *, targets: int, plan: Plan) -> JsonObj
     able = [i for i in range(targets) if fleet.workload(i) in calm]
     # By chance, and the same each time: every tenth would be those of a few namespaces.
     chosen = random.Random(targets).sample(able, max(1, round(targets * FLIPPING)))
+    chosen.sort(key=lambda i: phases.get(fleet.namespace(i), 0.0))
     span = 2 * plan.interval_s
     begin = time.time() + 2.0
     moments = {i: begin + span * (n * _GOLDEN % 1.0) for n, i in enumerate(chosen)}
@@ -138,40 +156,64 @@ def _flips(rig: Rig, operator: Operator, *, targets: int, plan: Plan) -> JsonObj
     rig.raise_load(moments)
     time.sleep(plan.flipping_s)
     after = operator.account()
-    requests = rig.audit.news()
-    flipping = _costs(rig, before, after, requests=requests, targets=targets)
+    asked, requests = rig.asked(), rig.audit.news()
     names = {fleet.workload(i) for i in chosen}
-    phases = [
+    ended = [
         (change.get("status") or {}).get("phase", "")
         for change in rig.changes()
         if change["spec"]["policy"] in names
     ]
+    seen_at = _looked_at(moments, asked.looks)
     return {
-        "flipping": flipping,
-        "flips": {phase: phases.count(phase) for phase in sorted(set(phases))},
+        "flipping": _costs(before, after, asked=asked, requests=requests, targets=targets),
+        "flips": {phase: ended.count(phase) for phase in sorted(set(ended))},
         "chosen": len(chosen),
-        "reaction": _reaction(requests, moments, of=_WRITTEN),
-        "canary": _reaction(requests, moments, of=_WORKLOADS),
+        "waited": _delays(seen_at, moments),
+        "reaction": _delays(_written_at(requests, moments, of=_WRITTEN), moments),
+        "after_look": _delays(_written_at(requests, moments, of=_WRITTEN), seen_at),
+        "canary": _delays(_written_at(requests, moments, of=_WORKLOADS), moments),
     }
 
 
-def _reaction(requests: list[Sent], moments: dict[int, float], *, of: frozenset[str]) -> JsonObject:
-    """Seconds from a risen load to the first write of such an object that is about its target."""
+def _looked_at(moments: dict[int, float], looks: list[tuple[float, list[str]]]) -> dict[int, float]:
+    """The moment of the first look at each target since its load rose."""
+    by_namespace: dict[str, list[float]] = {}
+    for at, names in sorted(looks):
+        for name in names:
+            by_namespace.setdefault(name, []).append(at)
+    found = {}
+    for number, risen in moments.items():
+        since = (at for at in by_namespace.get(fleet.namespace(number), ()) if at >= risen)
+        if (first := next(since, None)) is not None:
+            found[number] = first
+    return found
+
+
+def _written_at(
+    requests: list[Sent], moments: dict[int, float], *, of: frozenset[str]
+) -> dict[int, float]:
+    """The moment of the first write, since a load rose, of an object that is about its target."""
     first: dict[int, float] = {}
     by_workload = {fleet.workload(i): i for i in moments}
-    for request in requests:
+    for request in sorted(requests, key=lambda each: each.at):
         if request.verb not in audit.WRITES or request.resource not in of:
             continue
         # A flag change is named after its policy, with a moment and chance added.
         name = request.name if request.resource != "flagchanges" else request.name[:10]
         number = by_workload.get(name)
         if number is not None and request.at >= moments[number]:
-            first.setdefault(number, request.at - moments[number])
-    delays = sorted(first.values())
+            first.setdefault(number, request.at)
+    return first
+
+
+def _delays(first: dict[int, float], since: dict[int, float]) -> JsonObject:
+    """Seconds that passed, over all targets where both are known."""
+    delays = sorted(at - since[number] for number, at in first.items() if number in since)
     if not delays:
         return {"seen": 0}
     return {
         "seen": len(delays),
+        "mean_s": statistics.mean(delays),
         "median_s": statistics.median(delays),
         "p90_s": delays[min(len(delays) - 1, round(0.9 * len(delays)))],
         "max_s": delays[-1],

@@ -57,7 +57,8 @@ def show(found: JsonObject, console: Console) -> None:
         console.print(
             f"{size['targets']} policies: steered {size['started_s']:.0f} s after the start; "
             f"{size['chosen']} loads rose: {flips or 'no change'}; after the metric changed, the "
-            f"first write {_delay(size['reaction'])}; the workload's own {_delay(size['canary'])}"
+            f"first write {_delay(size['reaction'])}, of it {_delay(size['after_look'])} after the "
+            f"moment that was looked at; the workload's own {_delay(size['canary'])}"
         )
     console.print(f"\n{PEERS}\n", markup=False, highlight=False)
     for name, value, most in targets(found):

@@ -46,11 +46,13 @@ class Asked:
     """What the Prometheus was asked in some time.
 
     Attributes:
-        queries: When each query came, in seconds since the epoch.
+        queries: How many queries came.
+        looks: The moment that each look was about, in seconds since the epoch, and its namespaces.
         body_bytes: Length of the answers, before compression.
     """
 
-    queries: list[float]
+    queries: int
+    looks: list[tuple[float, list[str]]]
     body_bytes: int
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from bench.controller.answers import Numbers, Served, UnanswerableError
+from bench.controller.answers import Numbers, Question, Served, UnanswerableError
 from bench.controller.fleet import CONFIG
 from tests.cluster.kubelet.client import Client
 from tests.cluster.kubelet.options import KubeletOptions
@@ -136,14 +136,19 @@ class Server(ThreadingHTTPServer):
         self.numbers = Numbers(origin=time.time() - 86_400.0)
         self.risen: dict[str, float] = {}
         self.lock = threading.Lock()
-        self.queries: list[float] = []
+        self.queries = 0
+        self.looks: list[tuple[float, list[str]]] = []
         self.body_bytes = 0
 
     def account(self) -> JsonObject:
-        """Moments at which queries came, and bytes, since the last time."""
+        """What was asked since the last time; see `rig.Asked`."""
         with self.lock:
-            found = {"queries": self.queries, "body_bytes": self.body_bytes}
-            self.queries, self.body_bytes = [], 0
+            found = {
+                "queries": self.queries,
+                "looks": self.looks,
+                "body_bytes": self.body_bytes,
+            }
+            self.queries, self.looks, self.body_bytes = 0, [], 0
         return found
 
 
@@ -172,17 +177,19 @@ class _Handler(BaseHTTPRequestHandler):
             self._query("&".join(filter(None, (parts.query, body))))
 
     def _query(self, parameters: str) -> None:
-        at = time.time()
         pods = list(self.server.kubelet.served.values())
         try:
-            pieces = self.server.numbers.answer(parameters, pods=pods, risen=self.server.risen)
+            question = Question.read(parameters)
+            pieces = self.server.numbers.answer(question, pods=pods, risen=self.server.risen)
             body = b"".join(pieces)
         except UnanswerableError as error:
             words = {"status": "error", "errorType": "execution", "error": str(error)}
             self._send(words, status=HTTPStatus.UNPROCESSABLE_ENTITY)
             return
         with self.server.lock:
-            self.server.queries.append(at)
+            self.server.queries += 1
+            if question.begins_a_look:
+                self.server.looks.append((question.at, sorted(question.namespaces)))
             self.server.body_bytes += len(body)
         self._write(body, squeeze="gzip" in self.headers.get("Accept-Encoding", ""))
 
