@@ -8,7 +8,7 @@ an answer is the text of a kind, repeated under the name of each pod.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from urllib.parse import parse_qs
@@ -21,6 +21,7 @@ _POD_MATCHER = re.compile(r'\bpod=~"((?:[^"\\]|\\.)*)"')
 _NAMESPACE_MATCHER = re.compile(r'\bnamespace=~?"((?:[^"\\]|\\.)*)"')
 _NAMES = re.compile(r'__name__=~"((?:[^"\\]|\\.)*)"')
 _START = "process_start_time_seconds"
+_BUCKETS = re.compile(r" or (?=sum by \(__name__, le, )")
 _OVER = re.compile(r"\[(\d+)ms\]")
 _NAMESPACE, _POD, _INSTANCE = "@namespace@", "@pod@", "@instance@"
 
@@ -55,12 +56,12 @@ class Question:
     """A query of the product.
 
     Attributes:
-        text: PromQL.
+        parts: PromQL; buckets, which may be of fewer pods than everything else, are a part.
         at: Of which moment, in seconds since the epoch.
         namespaces: Whose pods it is about; the product names each of them.
     """
 
-    text: str
+    parts: Sequence[str]
     at: float
     namespaces: frozenset[str]
 
@@ -77,12 +78,12 @@ class Question:
         if len(patterns) != 1:
             raise UnanswerableError(text)
         names = frozenset(patterns.pop().replace("\\", "").split("|"))
-        return cls(text=text, at=float(form["time"][0]), namespaces=names)
+        return cls(parts=_BUCKETS.split(text), at=float(form["time"][0]), namespaces=names)
 
     @property
     def begins_a_look(self) -> bool:
         """Whether it asks who is there; what it is about follows."""
-        return "timestamp(" in self.text
+        return "timestamp(" in self.parts[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,30 +136,32 @@ class Numbers:
             UnanswerableError: The product asks something new.
         """
         at = question.at
-        chosen = re.compile(next(iter(_POD_MATCHER.findall(question.text)), ".*"))
-        texts: dict[Kind, str] = {}
+        wanted = [
+            (part, re.compile(next(iter(_POD_MATCHER.findall(part)), ".*")))
+            for part in question.parts
+        ]
+        texts: dict[tuple[Kind, str], str] = {}
         yield b'{"status":"success","data":{"resultType":"vector","result":['
         comma = ""
         for pod in pods:
             if pod.namespace not in question.namespaces or pod.since > at:
                 continue
-            if not chosen.fullmatch(pod.name):
-                continue
             kind = Kind(pod.speculates, risen.get(f"{pod.namespace}/{pod.workload}"))
-            if kind not in texts:
-                texts[kind] = self._text(kind, question)
-            text = texts[kind]
-            if text:
-                text = text.replace(_POD, pod.name).replace(_NAMESPACE, pod.namespace)
-                yield (comma + text.replace(_INSTANCE, pod.address)).encode()
-                comma = ","
+            for part, chosen in wanted:
+                if not chosen.fullmatch(pod.name):
+                    continue
+                if (kind, part) not in texts:
+                    texts[kind, part] = self._text(kind, part, at)
+                if text := texts[kind, part]:
+                    text = text.replace(_POD, pod.name).replace(_NAMESPACE, pod.namespace)
+                    yield (comma + text.replace(_INSTANCE, pod.address)).encode()
+                    comma = ","
         yield b"]}}"
 
-    def _text(self, kind: Kind, question: Question) -> str:
-        query, at = question.text, question.at
+    def _text(self, kind: Kind, query: str, at: float) -> str:
         where = {"namespace": _NAMESPACE, "pod": _POD}
         found: list[tuple[dict[str, str], float]] = []
-        if question.begins_a_look:
+        if "timestamp(" in query:
             scrape = {"instance": _INSTANCE, "job": "monitoring/vllm", "container": "vllm"}
             found = [({**where, **scrape, "series": "live"}, at)]
         elif "_bucket" in query:

@@ -23,7 +23,7 @@ MOST_LETTERS = 8000
 """Letters of the names in one query that names pods one by one; VictoriaMetrics takes 16,384."""
 
 MOST_LETTERS_TOGETHER = 14_000
-"""Letters of a query for both counters and gauges, for the same reason."""
+"""Letters of a query for counters and gauges or buckets as well, for the same reason."""
 
 MOST_CHOSEN = 4
 """So many such queries are put at most: of more pods, or of half of them all, the buckets of all
@@ -54,39 +54,42 @@ class Plan:
         """Names that are fetched of this replica."""
         return self.whole if key in self.takers else self.plain
 
+    def of_all(self, keys: Iterable[str]) -> "Plan":
+        """The same with the buckets of all replicas."""
+        return replace(self, takers=frozenset(keys), named=None)
+
     def queries(
-        self, shares: Sequence[Scope], *, over_s: float, longest: int = MOST_LETTERS_TOGETHER
+        self,
+        shares: Sequence[Scope],
+        *,
+        over_s: float,
+        small: bool = False,
+        means_apart: bool = False,
     ) -> "Queries":
-        """The queries of a round.
+        """The queries of a round. What is short enough comes in one.
 
         Args:
             shares: Of all replicas; together they are about each of them once.
             over_s: Seconds that means of gauges are taken over.
-            longest: Letters of a query for both counters and gauges; where it would be longer,
-                gauges have one of their own.
+            small: Whether the answer for a share may hold the buckets of all as well.
+            means_apart: Gauges have a query of their own, for they are of another moment.
         """
         scope, families = replace(shares[0], part=0, parts=1), self.series.buckets
-        parts = [
-            [
-                promql.together(
-                    promql.values(share, self.series), promql.gauges(share, over_s=over_s)
-                )
-            ]
-            for share in shares
-        ]
-        gauges = ""
-        if max(len(text) for (text,) in parts) > longest:
-            parts = [[promql.values(share, self.series)] for share in shares]
-            gauges = promql.gauges(scope, over_s=over_s)
+        values = [promql.values(share, self.series) for share in shares]
+        gauges = [promql.gauges(share, over_s=over_s) for share in shares]
+        both = list(zip(values, gauges, strict=True))
+        apart = means_apart or not all(_fit(*each) for each in both)
+        parts = [[each[0]] if apart else [promql.together(*each)] for each in both]
+        named = [promql.buckets(replace(scope, pods=some), families) for some in self.named or ()]
         if self.named is None:
             for part, share in zip(parts, shares, strict=True):
-                part.append(promql.buckets(share, families))
+                _join(part, promql.buckets(share, families), together=small)
+        elif len(parts) == len(named) == 1:
+            _join(parts[0], named.pop(), together=True)
         return Queries(
             state=promql.state(scope),
-            gauges=gauges,
-            chosen=[
-                promql.buckets(replace(scope, pods=some), families) for some in self.named or ()
-            ],
+            gauges=promql.gauges(scope, over_s=over_s) if apart else "",
+            chosen=named,
             shares=parts,
         )
 
@@ -200,6 +203,19 @@ def needed(ask: Ask) -> frozenset[str]:
 
 def _plain(series: Series) -> Series:
     return replace(series, buckets=_NONE)
+
+
+def _fit(*texts: str) -> bool:
+    """Whether servers take them as one query."""
+    return len(promql.together(*texts)) <= MOST_LETTERS_TOGETHER
+
+
+def _join(part: list[str], text: str, *, together: bool) -> None:
+    """Have a query put together with the last one of a share, or after it."""
+    if together and _fit(part[-1], text):
+        part[-1] = promql.together(part[-1], text)
+    else:
+        part.append(text)
 
 
 def _queries_of(pods: Iterable[str]) -> list[list[str]]:

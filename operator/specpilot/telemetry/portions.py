@@ -1,16 +1,17 @@
 """A large fleet is looked at in portions, spread over the interval, namespace by namespace.
 
 A look at ten thousand replicas takes seconds, and so does a tick over their policies; what has
-changed waits for both. In four portions it waits for a quarter of that, and the load is even. Each
-portion has queries of its own, so there are few portions, and fewer when the answers must be cut.
+changed waits for both. In six portions it waits for a sixth of that, and the load is even. Each
+portion has queries of its own, so there are few portions, and fewer when answers must be cut.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from specpilot.telemetry.promql import MOST_PARTS
 
-MOST_PORTIONS = 4
+MOST_PORTIONS = 6
 
 WORTH = 1000
 """Replicas that are worth a look of their own."""
@@ -26,7 +27,7 @@ _UNEVEN = 1.5
 """Times the heaviest portion there need be that one may weigh before all are spread anew."""
 
 _LETTERS_SHORT = 650
-"""Letters of a portion's namespaces up to which counters and gauges fit into one query."""
+"""Letters of a portion's namespaces up to which counters, gauges and buckets fit into one query."""
 
 MOST_QUERIES = 14
 """An interval never takes more; with the two for GPUs that makes 16."""
@@ -34,10 +35,23 @@ MOST_QUERIES = 14
 PODS_A_SHARE = 4000
 """Pods whose numbers are fetched in one answer: some 50 MB."""
 
+TURNS = 3
+"""One of so many portions looks back at a time, and each at one of so many of its looks."""
 
-def queries(shares: int) -> int:
-    """Queries that a look takes at most: who is there, and numbers and buckets for each share."""
-    return 1 + 2 * shares
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """Of a look.
+
+    Attributes:
+        replicas: How many are looked at.
+        shares: Answers that their numbers come in.
+        small: Whether so few that the answer has room for all their buckets as well.
+    """
+
+    replicas: int
+    shares: int
+    small: bool
 
 
 class NamespacePortions:
@@ -90,13 +104,35 @@ class NamespacePortions:
             and self._affordable(weights, portions)
         )
 
-    def shares(self, replicas: float) -> int:
-        """Answers that the numbers of so many replicas come in."""
+    def size(self, replicas: int) -> Size:
+        """Of a look at so many replicas."""
+        return Size(replicas=replicas, shares=self._shares(replicas), small=self._small(replicas))
+
+    def queries(self, replicas: float, names: Collection[str]) -> int:
+        """Queries that a look at so many replicas takes at most.
+
+        One says who is there. Everything else comes in one, or numbers and buckets in two for each
+        share; where many namespaces make queries long, gauges have one of their own.
+
+        Args:
+            replicas: How many there are.
+            names: Their namespaces.
+        """
+        short = sum(len(name) + 3 for name in names) <= _LETTERS_SHORT
+        if short and self._small(replicas):
+            return 2
+        return 1 + 2 * self._shares(replicas) + (not short)
+
+    def too_large(self, size: Size) -> None:
+        """An answer was too large: ask for half as much."""
+        least = size.replicas if size.small else math.ceil(size.replicas / (2 * size.shares))
+        self._a_share = min(self._a_share, least)
+
+    def _shares(self, replicas: float) -> int:
         return min(MOST_PARTS, max(1, math.ceil(replicas / self._a_share)))
 
-    def too_large(self, replicas: int, *, shares: int) -> None:
-        """An answer about a share of so many replicas was too large: have twice as many shares."""
-        self._a_share = min(self._a_share, math.ceil(replicas / (2 * shares)))
+    def _small(self, replicas: float) -> bool:
+        return 2 * replicas <= self._a_share
 
     def _spread(self, sizes: Mapping[str, int]) -> tuple[int, Mapping[str, int]]:
         """Into as many portions as there may be, the heaviest namespaces first."""
@@ -110,13 +146,12 @@ class NamespacePortions:
         return 1, dict.fromkeys(sizes, 0)
 
     def _affordable(self, weights: Sequence[float], portions: Mapping[str, int]) -> bool:
-        letters = [0] * len(weights)
+        names: list[list[str]] = [[] for _ in weights]
         for name, portion in portions.items():
-            letters[portion] += len(name) + 3
-        looks = sum(queries(self.shares(weight)) for weight in weights)
-        apart = sum(each > _LETTERS_SHORT for each in letters)  # gauges have a query of their own
-        # One look back takes one more, and half of the portions look back at a time.
-        return looks + apart + math.ceil(len(weights) / 2) <= MOST_QUERIES
+            names[portion].append(name)
+        looks = sum(map(self.queries, weights, names))
+        # One look back takes one more.
+        return looks + math.ceil(len(weights) / TURNS) <= MOST_QUERIES
 
 
 def _joined(sizes: Mapping[str, int], there: Mapping[str, int], count: int) -> dict[str, int]:

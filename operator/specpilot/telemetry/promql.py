@@ -169,9 +169,9 @@ def gauges(scope: Scope, *, over_s: float) -> str:
     return " or ".join(terms)
 
 
-def together(values: str, gauges: str) -> str:
-    """Both answers in one: no element of `gauges` has the labels of one of `values`."""
-    return f"{values} or {gauges}"
+def together(*texts: str) -> str:
+    """Answers in one: no element of `values`, `gauges` or `buckets` has the labels of another's."""
+    return " or ".join(texts)
 
 
 def state(scope: Scope) -> str:

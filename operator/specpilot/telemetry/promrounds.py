@@ -14,7 +14,7 @@ from specpilot.domain.targets import Replica
 from specpilot.telemetry.background import Background
 from specpilot.telemetry.connection import Connection, FaultKind, PrometheusError
 from specpilot.telemetry.demand import MOST_CHOSEN, Demand, Plan, Queries
-from specpilot.telemetry.portions import MOST_QUERIES, NamespacePortions
+from specpilot.telemetry.portions import MOST_QUERIES, TURNS, NamespacePortions, Size
 from specpilot.telemetry.promdecode import NOT_SCRAPED, Pod, Pods, Where
 from specpilot.telemetry.promql import Labels, Scope
 from specpilot.telemetry.promwire import Answer
@@ -101,33 +101,28 @@ class Rounds(Background):
         if not replicas:
             self._moments, self._last = [], None  # who comes has been looked at by others
             return
-        count = self._portions.count
+        count, size = self._portions.count, self._portions.size(len(replicas))
         at = self._clock.now().timestamp()
-        shares = self._shares(replicas)
-        # Of one portion out of several as many as there would be for the buckets of all.
-        chosen = MOST_CHOSEN if count == 1 else len(shares)
-        plan = self._demand.plan(replicas.keys(), now=at, most_chosen=chosen)
-        if plan is None:  # the first round shall have all that is asked for
-            return
+        shares = self._shares(replicas, parts=size.shares)
         now = round(at - self._settle_s, 3)
         until = time.monotonic() + self._deadline_s
         over_s = self._interval_s
         if self._last is not None and 0 < now - self._last < _LONGEST_REACH_S:
             over_s = max(over_s, now - self._last)
+        planned = self._planned(replicas, size, shares, at=at, over_s=over_s)
+        if planned is None:  # the first round shall have all that is asked for
+            return
+        plan, queries = planned
         if not self._moments:
             self._moments = self._rings.seen_since(replicas)
         back = self._wanted_moment(at)
-        queries = plan.queries(shares, over_s=over_s)
         both_fit = 2 * len(queries.texts) + 1 <= MOST_QUERIES // count
-        # Too much for one round: by turns, and half of the portions at a time.
+        # Too much for one round: by turns, and some of the portions at a time.
         number = math.floor(at / self._interval_s) + self._portion
-        turn = back is not None and not both_fit and number % 2 == 0
+        turn = back is not None and not both_fit and number % TURNS == 0
         if not turn:
-            words = self._trouble(
-                lambda: self._take(self._look(queries, now, until), replicas, plan),
-                replicas=len(replicas),
-                shares=len(shares),
-            )
+            look = self._look(queries, now, until)
+            words = self._trouble(lambda: self._take(look, replicas, plan), size)
             if words:
                 fault = Fault(reason=UnknownReason.SOURCE_ERROR, words=words)
                 self._rings.fail((k for k, r in replicas.items() if self._has(r)), fault)
@@ -135,17 +130,41 @@ class Rounds(Background):
             self._moments.append(now)
             self._last = now
         if back is not None and (turn or both_fit):
-            words = self._trouble(
-                lambda: self._look_back(replicas, plan, shares, back, until),
-                replicas=len(replicas),
-                shares=len(shares),
-            )
+            first = self._moments[0]
+            queries = plan.queries(shares, over_s=first - back, small=size.small, means_apart=True)
+            look = self._look(queries, back, until, means_at=first)
+            words = self._trouble(lambda: self._put_before(look, replicas, plan), size)
             if words:  # of the present all is known; of the past, try again after a while
                 log.info("the past was not looked at: %s", words)
                 self._no_look_back_before = at + _AGAIN * self._interval_s
+            else:
+                self._moments.insert(0, back)
         oldest = now - self._rings.keep_s
         self._moments = [moment for moment in self._moments if moment >= oldest]
         self._demand.forget_starts(before=oldest)
+
+    def _planned(
+        self,
+        replicas: Mapping[str, Replica],
+        size: Size,
+        shares: Sequence[Scope],
+        *,
+        at: float,
+        over_s: float,
+    ) -> tuple[Plan, Queries] | None:
+        """What is fetched, and the queries for it; None before the first question."""
+        alone = self._portions.count == 1
+        # Of one portion out of several as many as there would be for the buckets of all.
+        chosen = MOST_CHOSEN if alone else size.shares
+        plan = self._demand.plan(replicas.keys(), now=at, most_chosen=chosen)
+        if plan is None:
+            return None
+        queries = plan.queries(shares, over_s=over_s, small=size.small)
+        counted_on = self._portions.queries(size.replicas, _namespaces(replicas))
+        if not alone and len(queries.texts) > counted_on:  # too many names to come along
+            plan = plan.of_all(replicas)
+            queries = plan.queries(shares, over_s=over_s, small=size.small)
+        return plan, queries
 
     def _replicas(self) -> dict[str, Replica]:
         """The portion's, by key."""
@@ -155,22 +174,21 @@ class Rounds(Background):
         """Whether a replica is in the portion, still: another one may look at it by now."""
         return self._portions.of(replica.namespace) == self._portion
 
-    def _shares(self, replicas: Mapping[str, Replica]) -> list[Scope]:
+    def _shares(self, replicas: Mapping[str, Replica], *, parts: int) -> list[Scope]:
         """All pods of the namespaces, in as many parts as one answer must not have them all."""
-        parts = self._portions.shares(len(replicas))
-        names = {replica.namespace for replica in replicas.values()}
+        names = _namespaces(replicas)
         return [
             Scope(namespaces=names, labels=self._labels, part=part, parts=parts)
             for part in range(parts)
         ]
 
-    def _trouble(self, work: Callable[[], None], *, replicas: int, shares: int) -> str:
+    def _trouble(self, work: Callable[[], None], size: Size) -> str:
         """Do it; return what has gone wrong, in words."""
         try:
             work()
         except PrometheusError as error:
             if error.too_large:
-                self._portions.too_large(replicas, shares=shares)
+                self._portions.too_large(size)
             if error.kind is FaultKind.LATE:  # its own words tell what was left of the deadline
                 return f"{self._address} did not answer within {self._deadline_s:g} s"
             return str(error)
@@ -271,18 +289,15 @@ class Rounds(Background):
         ]
         return round(max(missing), 3) if missing else None
 
-    def _look_back(
+    def _put_before(
         self,
+        pods: Iterable[tuple[Where, Pod]],
         replicas: Mapping[str, Replica],
         plan: Plan,
-        shares: Sequence[Scope],
-        at: float,
-        until: float,
     ) -> None:
         """Put a moment of the past before all that was seen, with the means of gauges since."""
-        first = self._moments[0]
-        keys, queries = _by_pod(replicas), plan.queries(shares, over_s=first - at, longest=0)
-        for where, pod in self._look(queries, at, until, means_at=first):
+        keys = _by_pod(replicas)
+        for where, pod in pods:
             if pod.fault() is not None or pod.at is None:
                 continue
             page = pod.page()
@@ -291,7 +306,10 @@ class Rounds(Background):
                     continue
                 fetched = plan.fetched(key)
                 self._rings.prepend(key, pod.at, page, means=page.gauges, fetched=fetched)
-        self._moments.insert(0, at)
+
+
+def _namespaces(replicas: Mapping[str, Replica]) -> set[str]:
+    return {replica.namespace for replica in replicas.values()}
 
 
 def _by_pod(replicas: Mapping[str, Replica]) -> dict[Where, list[str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -14,6 +13,7 @@ from specpilot.telemetry import PrometheusServer, PrometheusTelemetry
 from specpilot.telemetry.promql import State
 from tests.integration.telemetry.servers import Answer, Seen, Server
 from tests.unit.telemetry.builders import FrozenClock, ask, replica
+from tests.unit.telemetry.prometheus_model import parts_of
 
 SETTLED_S = 1.0
 
@@ -35,19 +35,20 @@ class Prometheus:
 
     def __call__(self, request: Seen) -> Answer:
         query, at = request.asked["query"], float(request.asked["time"])
-        share = re.search(r'pod=~"([^"]*)"', query)
-        pods = [p for p in self.pods if share is None or re.fullmatch(share[1], p[1])]
-        if at < self.since:
-            pods = []
-        if len(pods) > self.limit and "__name__, le" in query:
+        pods = self.pods if at >= self.since else []
+        parts = [
+            (p.text, [pod for pod in pods if p.chosen.fullmatch(pod[1])]) for p in parts_of(query)
+        ]
+        if any(len(some) > self.limit and "__name__, le" in text for text, some in parts):
             error = "query processing would load too many samples into memory in query execution"
             body = {"status": "error", "errorType": "execution", "error": error}
             return Answer(json.dumps(body).encode(), status=422, content_type="application/json")
         return vector(
             *(
                 ({"namespace": namespace, "pod": pod} | labels, value)
-                for namespace, pod in pods
-                for labels, value in self._of_pod(query, at)
+                for text, some in parts
+                for namespace, pod in some
+                for labels, value in self._of_pod(text, at)
             )
         )
 

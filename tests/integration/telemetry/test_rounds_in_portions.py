@@ -184,3 +184,25 @@ def test_a_portion_that_begins_later_does_not_look_back_at_what_is_known(worth: 
         assert min(map(moment_of, put)) > began, "not a moment before the portions came about"
         spans = {int(m[1]) for each in put if (m := re.search(r"\[(\d+)ms\]", text_of(each)))}
         assert spans == {15_000}, "means are of the time since the look before"
+
+
+def test_where_names_are_too_many_for_the_query_the_buckets_of_all_come_along(
+    worth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A portion has two queries, whatever is asked of whom."""
+    with serving(Answer()) as server:
+        large = Large(server, each=worth)
+        large.tell(signals=frozenset({"batch_size"}))
+        flights = [
+            replace(asked, replicas=asked.replicas[: worth // 3], signals=frozenset({"e2e_p99"}))
+            for asked in large.asks(signals=frozenset())
+        ]
+        large.source.expect(flights)
+        _, named = map(text_of, large.look(0))
+        assert named.count("-0003") == 1
+        assert "_bucket" in named
+        monkeypatch.setattr("specpilot.telemetry.demand.MOST_LETTERS_TOGETHER", len(named) - 1)
+        large.clock.at += timedelta(seconds=5)
+        _, whole = map(text_of, large.look(0))
+        assert "_bucket" in whole
+        assert "pod=~" not in whole

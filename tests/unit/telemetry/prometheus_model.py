@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from specpilot.telemetry.connection import FaultKind, PrometheusError
 from specpilot.telemetry.exposition import PROCESS_START
@@ -51,13 +52,13 @@ class ModelServer:
         self.asked.append((text, at))
         if self.down:
             raise PrometheusError("the model is down", kind=FaultKind.UNREACHABLE)
-        chosen = re.search(r'pod=~"([^"]*)"', text)
         result = [
             {"metric": {"namespace": "serving", "pod": name, **labels}, "value": [at, str(value)]}
+            for part in parts_of(text)
             for name in sorted(self.scrapes)
-            if chosen is None or re.fullmatch(chosen[1].replace("\\\\", "\\"), name)
+            if part.chosen.fullmatch(name)
             if (seen := self.at(name, at)) is not None
-            for labels, value in _of(text, seen)
+            for labels, value in _of(part.text, seen)
         ]
         if self.empty:
             result = []
@@ -71,6 +72,23 @@ class ModelServer:
 
     def close(self) -> None:
         """As the connection does."""
+
+
+class Part(NamedTuple):
+    """A part of a query, and a pattern of the pods that it is about."""
+
+    text: str
+    chosen: re.Pattern[str]
+
+
+def parts_of(query: str) -> list[Part]:
+    """Buckets, which may be of fewer pods than everything else, and everything else."""
+    found = []
+    for text in re.split(r" or (?=sum by \(__name__, le, )", query):
+        chosen = re.search(r'pod=~"([^"]*)"', text)
+        pattern = chosen[1].replace("\\\\", "\\") if chosen else ".*"
+        found.append(Part(text, re.compile(pattern)))
+    return found
 
 
 def _of(text: str, seen: Scraped) -> Iterator[tuple[dict[str, str], float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -114,17 +114,54 @@ def test_no_query_is_longer_than_servers_take(pods: int, queries: int, reason: s
     assert named == {each.id for each in fleet[:pods]} if queries else plan.named is None
 
 
-def test_gauges_come_with_the_counters_where_that_is_short_enough() -> None:
-    plan = Rounds()(RESTING)
-    (scope,) = _scopes(1)
-    queries = plan.queries([scope], over_s=15.0)
-    assert queries.gauges == ""
-    assert len(queries.texts) == 2
-    ((both,),) = queries.shares
-    apart = plan.queries([scope], over_s=15.0, longest=len(both) - 1)
-    assert len(apart.texts) == 3
-    assert apart.gauges == promql.gauges(scope, over_s=15.0)
-    assert both == f"{apart.shares[0][0]} or {apart.gauges}"
+@dataclass(frozen=True)
+class Short:
+    reason: str
+    asked: tuple[int, ...] = ()
+    namespaces: int = 1
+    small: bool = False
+    means_apart: bool = False
+    queries: int = 2
+    names_a_pod: bool = False
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Short("counters and gauges come in one"),
+        Short("and the buckets of a few", asked=(3,), names_a_pod=True),
+        Short("the buckets of all are an answer of their own", asked=tuple(range(20)), queries=3),
+        Short("but of a small share", asked=tuple(range(20)), small=True),
+        Short("means of another time do not", means_apart=True, queries=3),
+        Short("buckets do", asked=(3,), means_apart=True, queries=3, names_a_pod=True),
+        Short("nor does what would make a query too long", namespaces=80, queries=3),
+        Short("buckets do as long as they fit", (3,), namespaces=80, queries=3, names_a_pod=True),
+        Short("then all are apart", (3,), namespaces=200, queries=4, names_a_pod=True),
+        Short("those of all as well", tuple(range(20)), namespaces=200, small=True, queries=4),
+    ],
+    ids=lambda case: case.reason,
+)
+def test_what_is_short_enough_comes_in_one_query(case: Short) -> None:
+    asks = [_ask(frozenset({"e2e_p99"}), *case.asked)] if case.asked else []
+    plan = Rounds()(RESTING, *asks)
+    names = [f"team-{n:02d}-serving" for n in range(case.namespaces)]
+    scope = Scope(namespaces=names, labels=Labels())
+    found = plan.queries([scope], over_s=15.0, small=case.small, means_apart=case.means_apart)
+    assert len(found.texts) == case.queries
+    together = "\n".join(found.texts)
+    assert together.count("_bucket") == (1 if case.asked else 0)
+    assert together.count("avg_over_time") == promql.gauges(scope, over_s=15.0).count("avg_over")
+    assert ('pod=~"pod-3"' in together) == case.names_a_pod
+
+
+def test_with_the_buckets_of_all_everybody_takes_some() -> None:
+    """Where the names of those whose buckets are wanted are too many for one query."""
+    plan = Rounds()(RESTING, CANARY).of_all(KEYS)
+    assert plan.takers == set(KEYS)
+    assert plan.fetched(KEYS[0]) == plan.whole
+    (text,) = plan.queries(_scopes(1), over_s=15.0, small=True).texts[1:]
+    assert "_bucket" in text
+    assert "pod-3" not in text
 
 
 def test_of_many_namespaces_the_gauges_have_a_query_of_their_own() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpilot.telemetry.portions import MOST_QUERIES, NamespacePortions, queries
+from specpilot.telemetry.portions import MOST_QUERIES, TURNS, NamespacePortions, Size
 
 
 def teams(count: int, size: int) -> dict[str, int]:
@@ -22,12 +22,15 @@ def teams(count: int, size: int) -> dict[str, int]:
         (teams(50, 32), 1, "1,600 replicas are looked at quickly enough"),
         (teams(50, 40), 2, "2,000 are worth two looks"),
         (teams(50, 60), 3, "3,000 are worth three"),
-        (teams(50, 80), 4, "4,000 are worth four"),
-        (teams(50, 270), 4, "13,500: one answer holds a quarter, and a tenth more"),
-        (teams(50, 280), 2, "14,000: four portions would soon take 18 queries"),
-        (teams(50, 400), 1, "20,000: six shares are within the queries only when all are one"),
+        (teams(50, 100), 5, "5,000 are worth five"),
+        (teams(50, 120), 6, "6,000 are worth six"),
+        (teams(50, 202), 6, "10,100: one answer holds a sixth with its buckets, and a tenth more"),
+        (teams(50, 204), 4, "10,200: buckets may need an answer of their own, so there are fewer"),
+        (teams(50, 278), 4, "13,900: one answer holds a quarter, and a tenth more"),
+        (teams(50, 280), 2, "14,000: four portions would soon take 22 queries"),
+        (teams(50, 400), 1, "20,000: five shares are within the queries only when all are one"),
         (
-            {f"{n:040d}": 100 for n in range(80)},
+            {f"{n:060d}": 100 for n in range(80)},
             3,
             "names so long that gauges have a query of their own: four would take 18",
         ),
@@ -54,8 +57,8 @@ def test_portions_are_even() -> None:
     portions = NamespacePortions()
     portions.divide(sizes)
     found = weights(portions, sizes)
-    assert len(found) == 4
-    assert max(found) <= 1.05 * min(found)
+    assert len(found) == 6
+    assert max(found) <= 1.1 * min(found)
 
 
 def test_who_comes_and_goes_moves_nobody_else() -> None:
@@ -112,18 +115,24 @@ def test_a_pod_more_or_less_moves_nobody() -> None:
 
 def test_portions_that_fail_at_the_same_time_are_one_reason_to_cut() -> None:
     portions = NamespacePortions()
+    size = portions.size(3000)
     for _ in range(4):
-        portions.too_large(1250, shares=1)
-    assert portions.shares(1250) == 2
+        portions.too_large(size)
+    assert portions.size(3000).shares == 2
 
 
 def test_answers_that_were_too_large_are_cut_and_paid_for_with_portions() -> None:
     portions = NamespacePortions()
     sizes = teams(50, 60)
     portions.divide(sizes)
-    assert (portions.count, portions.shares(1000)) == (3, 1)
-    portions.too_large(1000, shares=1)
-    assert portions.shares(1000) == 2
+    assert portions.count == 3
+    assert portions.size(1000) == Size(replicas=1000, shares=1, small=True)
+    portions.too_large(portions.size(1000))
+    assert portions.size(1000) == Size(replicas=1000, shares=1, small=False), "buckets are apart"
+    portions.divide(sizes)
+    assert portions.count == 3, "within what may be asked"
+    portions.too_large(portions.size(1000))
+    assert portions.size(1000) == Size(replicas=1000, shares=2, small=False)
     portions.divide(sizes)
     assert portions.count == 1, "of six shares, which is all that may be asked"
 
@@ -147,20 +156,22 @@ _STEPS = st.builds(
 )
 
 
-@given(st.lists(_STEPS, min_size=1, max_size=8), st.integers(1, 4))
+@given(st.lists(_STEPS, min_size=1, max_size=8), st.integers(1, 6))
 def test_whatever_comes_it_stays_within_the_queries_and_holds_everybody(
     steps: list[Step], most: int
 ) -> None:
     portions = NamespacePortions(most=most)
     for step in steps:
         if step.too_large is not None:
-            shares = portions.shares(step.too_large)
-            portions.too_large(step.too_large, shares=shares)
+            portions.too_large(portions.size(step.too_large))
         portions.divide(step.sizes)
         assert 1 <= portions.count <= most
         assert all(0 <= portions.of(name) < portions.count for name in step.sizes)
-        put = sum(queries(portions.shares(weight)) for weight in weights(portions, step.sizes))
-        backwards = (portions.count + 1) // 2 if portions.count > 1 else 0
+        put = 0
+        for portion, weight in enumerate(weights(portions, step.sizes)):
+            names = [name for name in step.sizes if portions.of(name) == portion]
+            put += portions.queries(weight, names)
+        backwards = -(-portions.count // TURNS) if portions.count > 1 else 0
         assert put + backwards <= MOST_QUERIES
         again = {name: portions.of(name) for name in step.sizes}
         portions.divide(step.sizes)
