@@ -5,6 +5,7 @@ changed waits for both. In six portions it waits for a sixth of that, and the lo
 portion has queries of its own, so there are few portions, and fewer when answers must be cut.
 """
 
+import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,8 +36,8 @@ MOST_QUERIES = 14
 PODS_A_SHARE = 4000
 """Pods whose numbers are fetched in one answer: some 50 MB."""
 
-TURNS = 3
-"""One of so many portions looks back at a time, and each at one of so many of its looks."""
+_TURNS = 3
+"""At most one of so many portions looks back at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,7 @@ class NamespacePortions:
     def __init__(self, *, most: int = MOST_PORTIONS, a_share: int = PODS_A_SHARE) -> None:
         self.most = most
         self._a_share = a_share
+        self._looks = itertools.count()
         self._state: tuple[int, Mapping[str, int]] = (1, {})  # both at once: others look meanwhile
 
     @property
@@ -103,6 +105,16 @@ class NamespacePortions:
             and max(weights) <= _UNEVEN * least
             and self._affordable(weights, portions)
         )
+
+    def turn_to_look_back(self) -> bool:
+        """Count a look, and say whether it may be one at the past, which takes a query more.
+
+        Of as many looks in a row as there are portions no more than `_most_back` may, so that every
+        stretch of an interval's length stays within the queries. One more than that is no multiple
+        of theirs: each portion has its turn sooner or later.
+        """
+        most = _most_back(self.count)
+        return most * next(self._looks) % (self.count + 1) < most
 
     def size(self, replicas: int) -> Size:
         """Of a look at so many replicas."""
@@ -150,8 +162,12 @@ class NamespacePortions:
         for name, portion in portions.items():
             names[portion].append(name)
         looks = sum(map(self.queries, weights, names))
-        # One look back takes one more.
-        return looks + math.ceil(len(weights) / TURNS) <= MOST_QUERIES
+        return looks + _most_back(len(weights)) <= MOST_QUERIES
+
+
+def _most_back(portions: int) -> int:
+    """Looks at the past within an interval; they take one query more than those at the present."""
+    return math.ceil(portions / _TURNS)
 
 
 def _joined(sizes: Mapping[str, int], there: Mapping[str, int], count: int) -> dict[str, int]:

@@ -1,11 +1,11 @@
 """Numbers from a Prometheus (or Thanos, Mimir, VictoriaMetrics) that scrapes the replicas.
 
 Prometheus is looked at like a replica is: once a round, for the numbers as they stand, and windows
-are cut out of what the rounds saw (`rings`). A round asks two or three queries for everything
-(`promql`), whatever the number of policies, replicas and windows; two of them are cut into shares
-when the answer would grow too large, and a large fleet is looked at in portions, yet there are
-never more than 14 an interval, nor about the past. Buckets are asked for only where somebody wants
-a percentile (`demand`).
+are cut out of what the rounds saw (`rings`). A round asks two queries for everything (`promql`),
+whatever the number of policies, replicas and windows. There are more where one would be too long or
+its answer too large, and a large fleet is looked at in portions, yet there are never more than 14
+an interval, nor about the past. Buckets are asked for only where somebody wants a percentile
+(`demand`).
 
 After a start the rings are empty. So that nobody waits for a window to fill, each round also looks
 at one moment of the past that a question reached back to.

@@ -1,4 +1,4 @@
-"""The queries put to Prometheus: three for everything, whatever the number of targets and replicas.
+"""The queries put to Prometheus: a few for everything, however many targets and replicas.
 
 They ask for numbers as they stand at one moment, not for what happened in a window. Windows are cut
 out of what several such moments said (`history`), so a policy with a window of its own, a canary

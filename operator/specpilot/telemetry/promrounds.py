@@ -14,7 +14,7 @@ from specpilot.domain.targets import Replica
 from specpilot.telemetry.background import Background
 from specpilot.telemetry.connection import Connection, FaultKind, PrometheusError
 from specpilot.telemetry.demand import MOST_CHOSEN, Demand, Plan, Queries
-from specpilot.telemetry.portions import MOST_QUERIES, TURNS, NamespacePortions, Size
+from specpilot.telemetry.portions import MOST_QUERIES, NamespacePortions, Size
 from specpilot.telemetry.promdecode import NOT_SCRAPED, Pod, Pods, Where
 from specpilot.telemetry.promql import Labels, Scope
 from specpilot.telemetry.promwire import Answer
@@ -118,8 +118,7 @@ class Rounds(Background):
         back = self._wanted_moment(at)
         both_fit = 2 * len(queries.texts) + 1 <= MOST_QUERIES // count
         # Too much for one round: by turns, and some of the portions at a time.
-        number = math.floor(at / self._interval_s) + self._portion
-        turn = back is not None and not both_fit and number % TURNS == 0
+        turn = self._portions.turn_to_look_back() and back is not None and not both_fit
         if not turn:
             look = self._look(queries, now, until)
             words = self._trouble(lambda: self._take(look, replicas, plan), size)

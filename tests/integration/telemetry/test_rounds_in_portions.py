@@ -19,7 +19,7 @@ from tests.unit.telemetry.builders import END, ask
 
 @dataclass
 class Large(Rounds):
-    """Replicas in three namespaces, which are looked at one after the other."""
+    """Replicas in a few namespaces, which are looked at one after the other."""
 
     teams: tuple[str, ...] = ("blue", "green", "red")
     each: int = 0
@@ -33,7 +33,7 @@ class Large(Rounds):
             interval_s=15.0,
             settle_s=0.0,
             deadline_s=30.0,
-            most_portions=3,
+            most_portions=len(self.teams),
         )
 
     def _answer(self, request: Seen) -> Answer:
@@ -72,8 +72,8 @@ class Large(Rounds):
         return asks
 
     def look(self, portion: int) -> list[Seen]:
-        """A third of the interval goes by, and a portion is looked at."""
-        self.clock.at += timedelta(seconds=5)
+        """A portion's share of the interval goes by, and it is looked at."""
+        self.clock.at += timedelta(seconds=15 / len(self.teams))
         before = len(self.server.seen)
         self.source.sample(portion)
         return self.server.seen[before:]
@@ -206,3 +206,24 @@ def test_where_names_are_too_many_for_the_query_the_buckets_of_all_come_along(
         _, whole = map(text_of, large.look(0))
         assert "_bucket" in whole
         assert "pod=~" not in whole
+
+
+def test_six_portions_stay_within_the_queries_whatever_they_have_to_find_out(worth: int) -> None:
+    """They look back at the starts of long windows by turns, and see the present meanwhile."""
+    wanted = frozenset({"tokens_per_second", "batch_size", "e2e_p99"})
+    with serving(Answer()) as server:
+        large = Large(server, teams=tuple(f"team-{each}" for each in "abcdef"), each=worth)
+        put: list[int] = []
+        for number in range(60):
+            short = large.tell(signals=wanted)
+            long = [replace(each, start=each.start - timedelta(seconds=540)) for each in short]
+            large.source.expect(long)
+            put.append(len(large.look(number % 6)))
+        assert large.source.portions.count == 6
+        assert set(put) == {2, 3}, "who is there and all the rest; of the past, the means apart"
+        assert max(sum(put[n : n + 6]) for n in range(6, 55)) <= MOST_QUERIES
+        assert min(put[portion::6].count(3) for portion in range(6)) >= 2, "all have their turns"
+        found = large.source.collect(large.asks(signals=wanted))
+        for team in large.teams:
+            assert found[team]["tokens_per_second"].value == pytest.approx(3.0 * worth), team
+            assert found[team]["e2e_p99"].known, team

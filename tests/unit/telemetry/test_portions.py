@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpilot.telemetry.portions import MOST_QUERIES, TURNS, NamespacePortions, Size
+from specpilot.telemetry.portions import MOST_QUERIES, NamespacePortions, Size
 
 
 def teams(count: int, size: int) -> dict[str, int]:
@@ -143,6 +144,18 @@ def test_who_does_not_ask_for_portions_gets_none() -> None:
     assert portions.count == 1
 
 
+@pytest.mark.parametrize("count", range(1, 7))
+def test_every_portion_looks_back_in_turn_and_few_at_a_time(count: int) -> None:
+    portions = NamespacePortions(most=count)
+    portions.divide(teams(50, 120))
+    assert portions.count == count
+    turns = [portions.turn_to_look_back() for _ in range(1000)]
+    assert max(sum(turns[n : n + count]) for n in range(1000 - count)) == -(-count // 3)
+    for portion in range(count):
+        own = [n for n, turn in enumerate(turns[portion::count]) if turn]
+        assert max(later - turn for turn, later in pairwise(own)) <= 4, "in every fourth look"
+
+
 @dataclass(frozen=True)
 class Step:
     sizes: dict[str, int]
@@ -171,7 +184,7 @@ def test_whatever_comes_it_stays_within_the_queries_and_holds_everybody(
         for portion, weight in enumerate(weights(portions, step.sizes)):
             names = [name for name in step.sizes if portions.of(name) == portion]
             put += portions.queries(weight, names)
-        backwards = -(-portions.count // TURNS) if portions.count > 1 else 0
+        backwards = -(-portions.count // 3) if portions.count > 1 else 0
         assert put + backwards <= MOST_QUERIES
         again = {name: portions.of(name) for name in step.sizes}
         portions.divide(step.sizes)
