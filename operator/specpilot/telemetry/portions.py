@@ -10,7 +10,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from specpilot.telemetry.promql import MOST_PARTS
+from specpilot.telemetry.promql import MOST_PARTS, Labels, Scope
+
+_DEFAULT_LABELS = Labels()
 
 MOST_PORTIONS = 6
 
@@ -27,8 +29,9 @@ would have all namespaces moved, and one less moved back."""
 _UNEVEN = 1.5
 """Times the heaviest portion there need be that one may weigh before all are spread anew."""
 
-_LETTERS_SHORT = 650
-"""Letters of a portion's namespaces up to which counters, gauges and buckets fit into one query."""
+_LETTERS_SHORT = 900
+"""Letters that say which namespaces a portion has, up to which counters, gauges and the buckets of
+all fit into one query; they stand in it a dozen times."""
 
 MOST_QUERIES = 14
 """An interval never takes more; with the two for GPUs that makes 16."""
@@ -64,10 +67,18 @@ class NamespacePortions:
     Args:
         most: Portions there may be.
         a_share: Replicas whose numbers are fetched in one answer.
+        labels: How the server names things: what every query says makes it longer.
     """
 
-    def __init__(self, *, most: int = MOST_PORTIONS, a_share: int = PODS_A_SHARE) -> None:
+    def __init__(
+        self,
+        *,
+        most: int = MOST_PORTIONS,
+        a_share: int = PODS_A_SHARE,
+        labels: Labels = _DEFAULT_LABELS,
+    ) -> None:
         self.most = most
+        self._labels = labels
         self._a_share = a_share
         self._looks = itertools.count()
         self._state: tuple[int, Mapping[str, int]] = (1, {})  # both at once: others look meanwhile
@@ -130,7 +141,8 @@ class NamespacePortions:
             replicas: How many there are.
             names: Their namespaces.
         """
-        short = sum(len(name) + 3 for name in names) <= _LETTERS_SHORT
+        said = Scope(namespaces=names, labels=self._labels).matchers()
+        short = len(said) <= _LETTERS_SHORT
         if short and self._small(replicas):
             return 2
         return 1 + 2 * self._shares(replicas) + (not short)

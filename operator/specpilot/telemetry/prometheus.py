@@ -78,7 +78,7 @@ class PrometheusTelemetry:
             stale_floor_s=stale_floor_s,
         )
         self._demand = Demand(lasting_s=max(4 * interval_s, _LASTING_S))
-        self._portions = NamespacePortions(most=most_portions)
+        self._portions = NamespacePortions(most=most_portions, labels=labels)
         shared = Shared(
             address=server.address,
             connection=self._connection,

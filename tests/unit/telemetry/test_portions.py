@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specpilot.telemetry.demand import MOST_LETTERS_TOGETHER, Demand
 from specpilot.telemetry.portions import MOST_QUERIES, NamespacePortions, Size
+from specpilot.telemetry.promql import Labels, Scope
+from tests.unit.telemetry.builders import ask, replica
 
 
 def teams(count: int, size: int) -> dict[str, int]:
@@ -31,7 +34,7 @@ def teams(count: int, size: int) -> dict[str, int]:
         (teams(50, 280), 2, "14,000: four portions would soon take 22 queries"),
         (teams(50, 400), 1, "20,000: five shares are within the queries only when all are one"),
         (
-            {f"{n:060d}": 100 for n in range(80)},
+            {f"{n:063d}": 80 for n in range(100)},
             3,
             "names so long that gauges have a query of their own: four would take 18",
         ),
@@ -142,6 +145,28 @@ def test_who_does_not_ask_for_portions_gets_none() -> None:
     portions = NamespacePortions(most=1)
     portions.divide(teams(50, 100))
     assert portions.count == 1
+
+
+@pytest.mark.parametrize("name", ["team-{}", "a-b-c-d-e-{}", "n{:062d}"])
+@pytest.mark.parametrize("matchers", ["", 'cluster="a"', f'cluster="{"c" * 500}"'])
+def test_where_a_look_counts_as_two_queries_all_of_it_fits_into_one(
+    name: str, matchers: str
+) -> None:
+    """Counters, gauges and the buckets of all, of every signal there is."""
+    labels = Labels(matchers=matchers)
+    portions, names = NamespacePortions(labels=labels), [name.format(0)]
+    while portions.queries(1500, more := [*names, name.format(len(names))]) == 2:
+        names = more
+    pods = [replica("chat-0", namespace=name) for name in names]
+    demand = Demand(lasting_s=60)
+    demand.ask([ask(*pods)], now=0.0)
+    plan = demand.plan([pod.key for pod in pods], now=0.0)
+    assert plan is not None
+    assert plan.named is None
+    scope = Scope(namespaces=names, labels=labels)
+    found = plan.queries([scope], over_s=86_400.0, small=True)
+    assert len(found.texts) == 2
+    assert len(found.texts[1]) > 0.9 * MOST_LETTERS_TOGETHER, "or more would have been possible"
 
 
 @pytest.mark.parametrize("count", range(1, 7))
