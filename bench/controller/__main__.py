@@ -29,6 +29,8 @@ from tests.unit.store import postgres
 
 JsonObject = dict[str, Any]
 
+WIDTH = 160
+"""Letters of a line in a file."""
 DATABASES = ("sqlite", "postgresql")
 
 
@@ -90,7 +92,8 @@ def main() -> None:
         found = run(directory, policies=given.policies, plan=plan, postgresql=server)
     if given.json is not None:
         given.json.write_text(json.dumps(found, indent=1) + "\n")
-    report.show(found, Console())
+    # Columns of a table are cut off where nobody says how wide the paper is.
+    report.show(found, Console() if sys.stdout.isatty() else Console(width=WIDTH))
 
 
 if __name__ == "__main__":
