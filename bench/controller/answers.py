@@ -14,6 +14,7 @@ from functools import cache
 from urllib.parse import parse_qs
 
 from bench.controller.fleet import IDLE_BATCH, OVERLOAD_BATCH, USUAL_BATCH
+from bench.queries import parts_of
 from bench.signals.fleet import WINDOW_S
 from bench.signals.pages import Series, read_by_the_product, series
 
@@ -21,7 +22,6 @@ _POD_MATCHER = re.compile(r'\bpod=~"((?:[^"\\]|\\.)*)"')
 _NAMESPACE_MATCHER = re.compile(r'\bnamespace=~?"((?:[^"\\]|\\.)*)"')
 _NAMES = re.compile(r'__name__=~"((?:[^"\\]|\\.)*)"')
 _START = "process_start_time_seconds"
-_BUCKETS = re.compile(r" or (?=sum by \(__name__, le, )")
 _OVER = re.compile(r"\[(\d+)ms\]")
 _NAMESPACE, _POD, _INSTANCE = "@namespace@", "@pod@", "@instance@"
 
@@ -78,7 +78,7 @@ class Question:
         if len(patterns) != 1:
             raise UnanswerableError(text)
         names = frozenset(patterns.pop().replace("\\", "").split("|"))
-        return cls(parts=_BUCKETS.split(text), at=float(form["time"][0]), namespaces=names)
+        return cls(parts=parts_of(text), at=float(form["time"][0]), namespaces=names)
 
     @property
     def begins_a_look(self) -> bool:

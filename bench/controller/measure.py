@@ -23,7 +23,8 @@ _GOLDEN = (5**0.5 - 1) / 2
 its successive multiples do, those of a few namespaces as well as all."""
 _SETTLING_TICKS = 4
 _WORKLOADS = frozenset({"deployments"})
-_WRITTEN = _WORKLOADS | {"speculationpolicies/status", "flagchanges"}
+_WRITTEN = _WORKLOADS | {"flagchanges"}
+"""Not statuses: the readings in them are written now and then, whatever happens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,14 +165,15 @@ def _flips(
         if change["spec"]["policy"] in names
     ]
     seen_at = _looked_at(moments, asked.looks)
+    written_at = _written_at(requests, seen_at, of=_WRITTEN)
     return {
         "flipping": _costs(before, after, asked=asked, requests=requests, targets=targets),
         "flips": {phase: ended.count(phase) for phase in sorted(set(ended))},
         "chosen": len(chosen),
         "waited": _delays(seen_at, moments),
-        "reaction": _delays(_written_at(requests, moments, of=_WRITTEN), moments),
-        "after_look": _delays(_written_at(requests, moments, of=_WRITTEN), seen_at),
-        "canary": _delays(_written_at(requests, moments, of=_WORKLOADS), moments),
+        "reaction": _delays(written_at, moments),
+        "after_look": _delays(written_at, seen_at),
+        "canary": _delays(_written_at(requests, seen_at, of=_WORKLOADS), moments),
     }
 
 
@@ -190,18 +192,18 @@ def _looked_at(moments: dict[int, float], looks: list[tuple[float, list[str]]]) 
 
 
 def _written_at(
-    requests: list[Sent], moments: dict[int, float], *, of: frozenset[str]
+    requests: list[Sent], since: dict[int, float], *, of: frozenset[str]
 ) -> dict[int, float]:
-    """The moment of the first write, since a load rose, of an object that is about its target."""
+    """The moment of the first write, since another moment, of an object about each target."""
     first: dict[int, float] = {}
-    by_workload = {fleet.workload(i): i for i in moments}
+    by_workload = {fleet.workload(i): i for i in since}
     for request in sorted(requests, key=lambda each: each.at):
         if request.verb not in audit.WRITES or request.resource not in of:
             continue
         # A flag change is named after its policy, with a moment and chance added.
         name = request.name if request.resource != "flagchanges" else request.name[:10]
         number = by_workload.get(name)
-        if number is not None and request.at >= moments[number]:
+        if number is not None and request.at >= since[number]:
             first.setdefault(number, request.at)
     return first
 

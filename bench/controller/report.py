@@ -10,6 +10,7 @@ from rich.table import Table
 
 JsonObject = dict[str, Any]
 
+QUERIES = 16.0
 READS = 0.1
 CORES = {800: 0.1, 5000: 1.0}
 KEPT = 1.1
@@ -57,8 +58,9 @@ def show(found: JsonObject, console: Console) -> None:
         console.print(
             f"{size['targets']} policies: steered {size['started_s']:.0f} s after the start; "
             f"{size['chosen']} loads rose: {flips or 'no change'}; after the metric changed, the "
-            f"first write {_delay(size['reaction'])}, of it {_delay(size['after_look'])} after the "
-            f"moment that was looked at; the workload's own {_delay(size['canary'])}"
+            f"first write {_delay(size['reaction'])} of {size['reaction']['seen']} of them; until "
+            f"the next look {_delay(size['waited'])}, from its moment to that write "
+            f"{_delay(size['after_look'])}; the workload's own write {_delay(size['canary'])}"
         )
     console.print(f"\n{PEERS}\n", markup=False, highlight=False)
     for name, value, most in targets(found):
@@ -76,12 +78,11 @@ def _delay(found: JsonObject) -> str:
 def targets(found: JsonObject) -> Iterator[tuple[str, float, float]]:
     """Each target that this run says something of: its name, the number, the most it may be."""
     sizes, interval = found["sizes"], found["interval_s"]
-    fewest = min(size["steady"]["queries_per_tick"] for size in sizes)
     for size in sizes:
         where = f"{size['targets']} policies"
-        yield f"{where}: queries a tick", size["steady"]["queries_per_tick"], max(16.0, fewest)
         for state in ("steady", "flipping"):
             one = size[state]
+            yield f"{where}, {state}: queries a tick", one["queries_per_tick"], QUERIES
             yield f"{where}, {state}: API reads", one["reads_per_policy_and_tick"], READS
             yield f"{where}, {state}: interval", one["real_interval_s"], KEPT * interval
             if size["targets"] in CORES:

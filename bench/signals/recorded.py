@@ -19,7 +19,7 @@ import re
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,6 +28,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 
+from bench.queries import parts_of
 from bench.signals.fleet import Fleet, Pod
 from bench.signals.prometheus import renamed
 
@@ -57,28 +58,38 @@ def without_names(query: str) -> tuple[str, re.Pattern[str]]:
     return _BY_NAME.sub("", query), re.compile(f"(?:{pattern})$")
 
 
-def scaled(answer: bytes, *, names: re.Pattern[str], pods: int) -> Iterator[bytes]:
+def scaled(answers: Sequence[tuple[bytes, re.Pattern[str]]], *, pods: int) -> Iterator[bytes]:
     """A small server's answer as it would be with `pods` pods, in pieces.
 
     Args:
-        answer: Of the server with one pod of each kind.
-        names: The pods that the query selects.
+        answers: Of the server with one pod of each kind, one for each part of the query, with the
+            pods that this part selects.
         pods: How many there are, whether selected or not.
 
     Raises:
-        UnanswerableError: The answer is not one of pods.
+        UnanswerableError: An answer is not one of pods.
     """
-    elements = list(_ELEMENT.finditer(answer))
-    if not elements:
-        return iter([answer])
-    kinds = _kinds(pods, names)
+    found = [(list(_ELEMENT.finditer(answer)), answer, names) for answer, names in answers]
+    full = [(elements, answer, names) for elements, answer, names in found if elements]
+    if not full:
+        return iter([answers[0][0]])
+    (first, answer, _), *_ = full
+    parts = chain.from_iterable(
+        _of_all(elements, kinds=_kinds(pods, names)) for elements, _, names in full
+    )
+    return chain([answer[: first[0].start()]], _joined(parts), [answer[first[-1].end() :]])
+
+
+def _of_all(
+    elements: Iterable[re.Match[bytes]], *, kinds: dict[bytes, tuple[Pod, list[Pod]]]
+) -> Iterator[bytes]:
+    """The elements of one pod of each kind, repeated for the others."""
     runs = [(name, b",".join(run)) for name, run in groupby((one[0] for one in elements), key=_pod)]
     if strange := next((text for name, text in runs if name not in kinds), None):
         raise UnanswerableError(f"a part of its answer is not of one pod: {strange[:200]!r}")
-    parts = chain.from_iterable(
+    return chain.from_iterable(
         _repeated([(*kinds[name], text) for name, text in sweep]) for sweep in _sweeps(runs)
     )
-    return chain([answer[: elements[0].start()]], _joined(parts), [answer[elements[-1].end() :]])
 
 
 def _sweeps(runs: Iterable[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
@@ -169,11 +180,14 @@ class _Handler(BaseHTTPRequestHandler):
         size, _, path = path.lstrip("/").partition("/")
         asked = parse_qs(parameters)
         try:
-            query, names = without_names(asked["query"][0])
-            answer = self.server.upstream.post(f"/{path}", data=asked | {"query": [query]})
-            if answer.is_error:
-                return self._send_whole(answer.content, status=answer.status_code)
-            pieces = scaled(answer.content, names=names, pods=int(size))
+            answers = []
+            for part in parts_of(asked["query"][0]):
+                query, names = without_names(part)
+                answer = self.server.upstream.post(f"/{path}", data=asked | {"query": [query]})
+                if answer.is_error:
+                    return self._send_whole(answer.content, status=answer.status_code)
+                answers.append((answer.content, names))
+            pieces = scaled(answers, pods=int(size))
         except UnanswerableError as error:
             words = {"status": "error", "errorType": "execution", "error": str(error)}
             body = json.dumps(words).encode()

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import httpx
 import pytest
 
+from bench.queries import parts_of
 from bench.signals import prometheus
 from bench.signals.fleet import STEP_S, Fleet
 from bench.signals.pages import read_by_the_product
 from bench.signals.recorded import UnanswerableError, scaled, without_names
+from specpilot.domain.signals import MEASURED
+from specpilot.telemetry import promql
+from specpilot.telemetry.behind import behind
+from specpilot.telemetry.promql import Labels, Scope
 
 pytestmark = pytest.mark.cluster
 
 PODS = 600
 STEPS = range(4)
+ONE = next(pod.name for pod in Fleet(PODS).all if pod.namespace == "team-07")
 
 COUNTS = '{__name__=~"vllm:(num_requests_running|spec_decode_num_.*_total)"}'
 SHARE = '{__name__=~"vllm:num_requests_running",namespace=~"team-0.",pod=~".*[bcdfgh]"}'
@@ -25,6 +32,17 @@ UNION = (
     'label_replace(up, "series", "up", "", "") or label_replace('
     'avg_over_time(vllm:num_requests_running[45s]), "series", "running", "", "")'
 )
+
+
+def _round(*, pods: Sequence[str]) -> str:
+    """Everything but who is there, in one query."""
+    scope = Scope(namespaces=["team-01", "team-07"], labels=Labels())
+    wanted = behind(frozenset(MEASURED))
+    return promql.together(
+        promql.values(scope, wanted),
+        promql.gauges(scope, over_s=STEP_S),
+        promql.buckets(replace(scope, pods=pods), wanted.buckets),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +83,8 @@ def _ask(server: prometheus.Prometheus, query: str) -> bytes:
         ('timestamp(vllm:cache_config_info{namespace="team-07"})', "one namespace"),
         (SHARE, "a share of the pods by name"),
         ("vllm:no_such_series", "nothing"),
+        (_round(pods=()), "all that a round asks of a small fleet"),
+        (_round(pods=[ONE]), "with buckets of one pod alone"),
     ],
 )
 def test_the_stand_in_answers_like_the_real_server(
@@ -73,11 +93,15 @@ def test_the_stand_in_answers_like_the_real_server(
     small, large = servers
     made = _made(small, query)
     assert _elements(made) == _elements(_ask(large, query)), reason
+    assert (b"_bucket" in made) == ("_bucket" in query), reason
 
 
 def _made(small: prometheus.Prometheus, query: str) -> bytes:
-    asked, names = without_names(query)
-    return b"".join(scaled(_ask(small, asked), names=names, pods=PODS))
+    answers = []
+    for part in parts_of(query):
+        asked, names = without_names(part)
+        answers.append((_ask(small, asked), names))
+    return b"".join(scaled(answers, pods=PODS))
 
 
 def _elements(answer: bytes) -> list[str]:

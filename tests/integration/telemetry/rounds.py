@@ -13,7 +13,7 @@ from specpilot.telemetry import PrometheusServer, PrometheusTelemetry
 from specpilot.telemetry.promql import State
 from tests.integration.telemetry.servers import Answer, Seen, Server
 from tests.unit.telemetry.builders import FrozenClock, ask, replica
-from tests.unit.telemetry.prometheus_model import parts_of
+from tests.unit.telemetry.prometheus_model import read
 
 SETTLED_S = 1.0
 
@@ -36,9 +36,7 @@ class Prometheus:
     def __call__(self, request: Seen) -> Answer:
         query, at = request.asked["query"], float(request.asked["time"])
         pods = self.pods if at >= self.since else []
-        parts = [
-            (p.text, [pod for pod in pods if p.chosen.fullmatch(pod[1])]) for p in parts_of(query)
-        ]
+        parts = [(p.text, [pod for pod in pods if p.chosen.fullmatch(pod[1])]) for p in read(query)]
         if any(len(some) > self.limit and "__name__, le" in text for text, some in parts):
             error = "query processing would load too many samples into memory in query execution"
             body = {"status": "error", "errorType": "execution", "error": error}

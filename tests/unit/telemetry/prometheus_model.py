@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from bench.queries import parts_of
 from specpilot.telemetry.connection import FaultKind, PrometheusError
 from specpilot.telemetry.exposition import PROCESS_START
 from specpilot.telemetry.promql import State
@@ -54,7 +55,7 @@ class ModelServer:
             raise PrometheusError("the model is down", kind=FaultKind.UNREACHABLE)
         result = [
             {"metric": {"namespace": "serving", "pod": name, **labels}, "value": [at, str(value)]}
-            for part in parts_of(text)
+            for part in read(text)
             for name in sorted(self.scrapes)
             if part.chosen.fullmatch(name)
             if (seen := self.at(name, at)) is not None
@@ -81,10 +82,10 @@ class Part(NamedTuple):
     chosen: re.Pattern[str]
 
 
-def parts_of(query: str) -> list[Part]:
-    """Buckets, which may be of fewer pods than everything else, and everything else."""
+def read(query: str) -> list[Part]:
+    """The parts of a query."""
     found = []
-    for text in re.split(r" or (?=sum by \(__name__, le, )", query):
+    for text in parts_of(query):
         chosen = re.search(r'pod=~"([^"]*)"', text)
         pattern = chosen[1].replace("\\\\", "\\") if chosen else ".*"
         found.append(Part(text, re.compile(pattern)))
