@@ -286,7 +286,8 @@ class TestCounting:
     def test_a_schedule_freezes_the_counters_while_busy(self, pair: Pair) -> None:
         def share(at_once: int) -> float:
             before = scrape(pair.speculating)
-            usages = load(pair.speculating, requests=at_once, at_once=at_once)
+            # So long that all of them run together, however late a busy machine sends the last.
+            usages = load(pair.speculating, requests=at_once, at_once=at_once, tokens=1000)
             after = scrape(pair.speculating)
             name = "vllm:spec_decode_num_drafts"
             generated = sum(usage["completion_tokens"] for usage in usages)

@@ -93,6 +93,7 @@ class Runner:
         self._turns = Turns()
         self._trouble: dict[str, str] = {}
         self._portions = portions
+        self._spread_over = portions.count
         self.beat = Beats(interval_s=interval_s, portions=portions)
         """How regularly ticks begin."""
         self.late_ticks = 0
@@ -152,7 +153,21 @@ class Runner:
 
     def _offset(self, portion: int) -> timedelta:
         """How long after the first portion's tick a portion's is due."""
-        return timedelta(seconds=self._interval_s * portion / self._portions.most)
+        count = self._portions.count
+        return timedelta(
+            seconds=self._interval_s * portion / (count if portion < count else self._portions.most)
+        )
+
+    def _spread(self) -> None:
+        """Have the ticks of those portions that there are now evenly apart, around the first's."""
+        self._spread_over = self._portions.count
+        interval, now = timedelta(seconds=self._interval_s), datetime.now(UTC)
+        first = self._scheduler.get_job(_tick_id(0)).next_run_time
+        for portion in range(1, self._spread_over):
+            at = first + self._offset(portion)
+            self._scheduler.modify_job(
+                _tick_id(portion), next_run_time=at - interval if at - interval > now else at
+            )
 
     def _guarded(self, name: str, job: Callable[[], object]) -> None:
         """Run a job; a database or fleet that is away is said once, not at every try."""
@@ -169,6 +184,8 @@ class Runner:
     def _mind(self) -> None:
         """Have jobs run now: what a tick has opened, and all when the clock was set back.
 
+        And ticks at other times when the fleet has been cut into more or fewer portions.
+
         They would wait until it has caught up. In a thread of its own, since a job that touches
         the scheduler while that shuts down would wait for it, and it for the job.
         """
@@ -182,6 +199,8 @@ class Runner:
                     self._scheduler.modify_job("reconcile", next_run_time=datetime.now(UTC))
                 # The scheduler skips a run while the one before is ending: until one has begun.
                 self._ended.wait(_AGAIN_S)
+            if self._portions.count != self._spread_over:
+                self._spread()
             back = watch.set_back_s()
             if back:
                 log.warning("the clock was set back by %.0f s", back)

@@ -81,6 +81,7 @@ class Background:
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
         self._wake = threading.Event()
+        self._told = False  # whether the round that begins is one that somebody asked for
         self._rounds = threading.Condition()  # guards the two below
         self._began = -math.inf  # when the newest round did
         self._looking = False
@@ -159,5 +160,6 @@ class Background:
                 self._looking = False
                 self._rounds.notify_all()
             due = max(due + self._every_s, time.monotonic())
-            if self._wake.wait(due - time.monotonic()):
+            self._told = self._wake.wait(due - time.monotonic())
+            if self._told:
                 due = time.monotonic() + (_LEFT_ALONE - 1) * self._every_s

@@ -74,7 +74,9 @@ class Plan:
             small: Whether the answer for a share may hold the buckets of all as well.
             means_apart: Gauges have a query of their own, for they are of another moment.
         """
-        scope, families = replace(shares[0], part=0, parts=1), self.series.buckets
+        everybody = {name for share in shares for name in share.namespaces}
+        scope = replace(shares[0], namespaces=everybody, part=0, parts=1)
+        families = self.series.buckets
         values = [promql.values(share, self.series) for share in shares]
         gauges = [promql.gauges(share, over_s=over_s) for share in shares]
         both = list(zip(values, gauges, strict=True))
@@ -86,7 +88,9 @@ class Plan:
                 _join(part, promql.buckets(share, families), together=small)
         elif len(parts) == len(named) == 1:
             _join(parts[0], named.pop(), together=True)
+        alone = len(parts) == len(parts[0]) == 1
         return Queries(
+            whole=self.named is None and alone,
             state=promql.state(scope),
             gauges=promql.gauges(scope, over_s=over_s) if apart else "",
             chosen=named,
@@ -99,12 +103,14 @@ class Queries:
     """The queries of one look.
 
     Attributes:
+        whole: Whether the buckets of all come with everything else.
         state: When each replica was seen.
         gauges: Means of gauges; "" where they come with everything else.
         chosen: Buckets of the replicas that are named.
         shares: Everything else, for one share of the replicas after the other.
     """
 
+    whole: bool
     state: str
     gauges: str
     chosen: Sequence[str]

@@ -5,12 +5,13 @@ changed waits for both. In six portions it waits for a sixth of that, and the lo
 portion has queries of its own, so there are few portions, and fewer when answers must be cut.
 """
 
-import itertools
 import math
+import threading
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from specpilot.telemetry.promql import MOST_PARTS, Labels, Scope
+from specpilot.telemetry.promql import MOST_PARTS, Labels, Scope, choice, quoted
 
 _DEFAULT_LABELS = Labels()
 
@@ -23,8 +24,8 @@ _STAYS = 0.8
 """Share of the replicas wanted for so many portions at which there are fewer again."""
 
 _GROWTH = 1.1
-"""Times its weight for which a portion must be affordable when it is made: else one surge pod more
-would have all namespaces moved, and one less moved back."""
+"""Times its weight and its letters for which a portion must be affordable when it is made: else one
+surge pod or one namespace more would have all namespaces moved, and one less moved back."""
 
 _UNEVEN = 1.5
 """Times the heaviest portion there need be that one may weigh before all are spread anew."""
@@ -80,8 +81,10 @@ class NamespacePortions:
         self.most = most
         self._labels = labels
         self._a_share = a_share
-        self._looks = itertools.count()
         self._state: tuple[int, Mapping[str, int]] = (1, {})  # both at once: others look meanwhile
+        self._lock = threading.Lock()  # guards the two below
+        self._newest: deque[bool] = deque(maxlen=max(1, most))  # looks: whether at the past
+        self._since: dict[int, int] = {}  # looks of each portion since it looked at the past
 
     @property
     def count(self) -> int:
@@ -99,7 +102,7 @@ class NamespacePortions:
             sizes: Replicas by namespace.
         """
         count, there = self._state
-        kept = _joined(sizes, there, count)
+        kept = self._joined(sizes, there, count)
         wanted, fresh = self._spread(sizes)
         if wanted <= count and self._will_do(kept, sizes, count):
             wanted, fresh = count, kept
@@ -117,21 +120,34 @@ class NamespacePortions:
             and self._affordable(weights, portions)
         )
 
-    def turn_to_look_back(self) -> bool:
-        """Count a look, and say whether it may be one at the past, which takes a query more.
+    def looks_back(self, portion: int, *, wanted: bool) -> bool:
+        """Count a look, and say whether it is one at the past, which takes a query more.
 
-        Of as many looks in a row as there are portions no more than `_most_back` may, so that every
-        stretch of an interval's length stays within the queries. One more than that is no multiple
-        of theirs: each portion has its turn sooner or later.
+        Of as many looks in a row as there are portions, whosever they are, only some are, so that
+        every stretch of an interval's length stays within the queries. None has a turn again before
+        the others could have had theirs, and each sees the present in between.
+
+        Args:
+            portion: Whose look.
+            wanted: Whether there is something to look up.
         """
-        most = _most_back(self.count)
-        return most * next(self._looks) % (self.count + 1) < most
+        with self._lock:
+            count = self.count
+            most, others = (
+                _most_back(count),
+                [*self._newest][max(0, len(self._newest) - count + 1) :],
+            )
+            since = self._since.get(portion, count)
+            turn = wanted and sum(others) < most and since >= math.ceil(count / most)
+            self._newest.append(turn)
+            self._since[portion] = 0 if turn else since + 1
+            return turn
 
     def size(self, replicas: int) -> Size:
         """Of a look at so many replicas."""
         return Size(replicas=replicas, shares=self._shares(replicas), small=self._small(replicas))
 
-    def queries(self, replicas: float, names: Collection[str]) -> int:
+    def queries(self, replicas: float, names: Collection[str], *, more: float = 1.0) -> int:
         """Queries that a look at so many replicas takes at most.
 
         One says who is there. Everything else comes in one, or numbers and buckets in two for each
@@ -140,16 +156,24 @@ class NamespacePortions:
         Args:
             replicas: How many there are.
             names: Their namespaces.
+            more: Times as many replicas, and as many letters of namespaces, for which to answer.
         """
+        if not names:
+            return 0
         said = Scope(namespaces=names, labels=self._labels).matchers()
-        short = len(said) <= _LETTERS_SHORT
-        if short and self._small(replicas):
+        short = more * len(said) <= _LETTERS_SHORT
+        if short and self._small(more * replicas):
             return 2
-        return 1 + 2 * self._shares(replicas) + (not short)
+        return 1 + 2 * self._shares(more * replicas) + (not short)
 
-    def too_large(self, size: Size) -> None:
-        """An answer was too large: ask for half as much."""
-        least = size.replicas if size.small else math.ceil(size.replicas / (2 * size.shares))
+    def too_large(self, size: Size, *, whole: bool) -> None:
+        """An answer to a share was too large: ask for less.
+
+        Args:
+            size: Of the look.
+            whole: Whether the answer was to hold the buckets of all as well.
+        """
+        least = size.replicas if whole else math.ceil(size.replicas / (2 * size.shares))
         self._a_share = min(self._a_share, least)
 
     def _shares(self, replicas: float) -> int:
@@ -163,34 +187,52 @@ class NamespacePortions:
         total = sum(sizes.values())
         heaviest_first = dict(sorted(sizes.items(), key=lambda each: (-each[1], each[0])))
         for count in range(min(self.most, len(sizes)), 1, -1):
-            found = _joined(heaviest_first, {}, count)
-            weights = [_GROWTH * weight for weight in _weights(found, sizes, count)]
-            if total >= count * WORTH and self._affordable(weights, found):
+            found = self._joined(heaviest_first, {}, count)
+            weights = _weights(found, sizes, count)
+            if total >= count * WORTH and self._affordable(weights, found, more=_GROWTH):
                 return count, found
         return 1, dict.fromkeys(sizes, 0)
 
-    def _affordable(self, weights: Sequence[float], portions: Mapping[str, int]) -> bool:
+    def _affordable(
+        self, weights: Sequence[int], portions: Mapping[str, int], *, more: float = 1.0
+    ) -> bool:
         names: list[list[str]] = [[] for _ in weights]
         for name, portion in portions.items():
             names[portion].append(name)
-        looks = sum(map(self.queries, weights, names))
+        looks = sum(
+            self.queries(weight, some, more=more)
+            for weight, some in zip(weights, names, strict=True)
+        )
         return looks + _most_back(len(weights)) <= MOST_QUERIES
+
+    def _joined(
+        self, sizes: Mapping[str, int], there: Mapping[str, int], count: int
+    ) -> dict[str, int]:
+        """Portions of namespaces: who is there stays, who comes joins the lightest with room."""
+        found = {name: there[name] for name in sizes if name in there}
+        weights = _weights(found, sizes, count)
+        bare = len(Scope(namespaces=(), labels=self._labels).matchers())
+        room = [_LETTERS_SHORT / _GROWTH - bare] * count
+        for name, portion in found.items():
+            room[portion] -= _letters(name)
+        for name, size in sizes.items():
+            if name not in found:
+                letters = _letters(name)
+                roomy = [each for each in range(count) if room[each] >= letters] or range(count)
+                found[name] = min(roomy, key=lambda each: (weights[each], each))
+                weights[found[name]] += size
+                room[found[name]] -= letters
+        return found
+
+
+def _letters(namespace: str) -> int:
+    """Of a namespace in a choice of them."""
+    return len(quoted(choice([namespace]))) - 1
 
 
 def _most_back(portions: int) -> int:
     """Looks at the past within an interval; they take one query more than those at the present."""
     return math.ceil(portions / _TURNS)
-
-
-def _joined(sizes: Mapping[str, int], there: Mapping[str, int], count: int) -> dict[str, int]:
-    """Portions of namespaces: who is there stays, who comes joins the lightest."""
-    found = {name: there[name] for name in sizes if name in there}
-    weights = _weights(found, sizes, count)
-    for name, size in sizes.items():
-        if name not in found:
-            found[name] = weights.index(min(weights))
-            weights[found[name]] += size
-    return found
 
 
 def _weights(portions: Mapping[str, int], sizes: Mapping[str, int], count: int) -> list[int]:

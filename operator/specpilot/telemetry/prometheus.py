@@ -139,8 +139,8 @@ class PrometheusTelemetry:
         return self._rings.arms(asks, needs=needed)
 
     def _wake(self) -> None:
-        for rounds in self._rounds:
-            rounds.wake()
+        """Have the first portion looked at now; the others soon are, one by one."""
+        self._rounds[0].wake()
 
     # --- rounds
 

@@ -41,9 +41,14 @@ class PrometheusError(Exception):
 
 
 _AGAIN = frozenset({429, 502, 503, 504})
-_TOO_LONG = frozenset({413, 414})
+_QUERY_TOO_LONG = frozenset({413, 414})
+_TOO_LONG = re.compile(r"too long query|-search\.maxQueryLen", re.IGNORECASE)  # VictoriaMetrics
 _NOT_FOUND = 404
 _UNPROCESSABLE = 422
+_SHORTEN = (
+    "; it names every namespace: raise the limit on the length of queries (of a proxy, too), or "
+    "have several operators steer some of the namespaces each"
+)
 _LIMITS = re.compile(
     r"would load too many samples"  # Prometheus
     r"|(exceeded|exceeds|over) (the )?(\w+ )?(samples|series|chunks|bytes|size) limit"  # Thanos
@@ -107,15 +112,15 @@ def refusal(*, status: int, body: bytes, address: str) -> PrometheusError:
             f"{address} has no /api/v1/query at this path (HTTP 404); check the path of the URL",
             kind=FaultKind.NOT_PROMETHEUS,
         )
+    too_long = status in _QUERY_TOO_LONG or bool(_TOO_LONG.search(said))
     # Prometheus, Thanos and Mimir use 422 for whatever fails in mid-query, and say what; of
     # a 422 without an explanation the best guess is a limit.
-    too_large = (
-        status in _TOO_LONG
-        or bool(_LIMITS.search(said))
-        or (status == _UNPROCESSABLE and error_type != "execution")
+    too_large = not too_long and (
+        bool(_LIMITS.search(said)) or (status == _UNPROCESSABLE and error_type != "execution")
     )
     return PrometheusError(
-        f"{address} refused the query: {said or 'no reason given'} (HTTP {status})",
+        f"{address} refused the query: {said or 'no reason given'} (HTTP {status})"
+        + (_SHORTEN if too_long else ""),
         kind=FaultKind.REFUSED,
         too_large=too_large,
         # A query that took the server too long takes as long again.

@@ -80,34 +80,39 @@ class Scope:
     def matchers(self) -> str:
         """The matchers, without braces."""
         labels = self.labels
-        names = sorted(set(self.namespaces))
+        names = set(self.namespaces)
         if len(names) == 1:
-            namespace = f"{labels.namespace}={quoted(names[0])}"
+            namespace = f"{labels.namespace}={quoted(*names)}"
         else:
-            pattern = "|".join(re.escape(name) for name in names)
-            namespace = f"{labels.namespace}=~{quoted(pattern)}"
-        # Prometheus looks a choice of plain words up, which it would not with `\\-` in them.
-        chosen = "|".join(re.escape(name).replace(r"\-", "-") for name in sorted(self.pods))
-        share = chosen or _share(self.part, self.parts)
+            namespace = f"{labels.namespace}=~{quoted(choice(names))}"
+        share = choice(self.pods) or _share(self.part, self.parts)
         pod = f"{labels.pod}=~{quoted(share)}" if share else ""
         return ",".join(part for part in (namespace, pod, labels.matchers) if part)
 
 
-_ENDINGS = "bcdfghjklmnpqrstvwxz2456789"
-"""Characters that Kubernetes draws the ends of pod names from."""
+_ENDINGS = "0123456789bcdfghjklmnpqrstvwxz"
+"""Characters that pod names end in: those that Kubernetes draws, and all digits of an ordinal."""
 
 MOST_PARTS = 6
 """Shares of the pods a query may be cut into."""
+
+
+def choice(names: Iterable[str]) -> str:
+    """Pattern of any of these names.
+
+    Prometheus looks a choice of plain words up; a hyphen with a backslash would make it none.
+    """
+    return "|".join(re.escape(name).replace(r"\-", "-") for name in sorted(names))
 
 
 def _share(part: int, parts: int) -> str:
     """Pattern of the pod names in one of several shares; every name is in exactly one."""
     if parts == 1:
         return ""
-    size = -(-len(_ENDINGS) // parts)
     if part < parts - 1:
-        return f".*[{_ENDINGS[part * size : (part + 1) * size]}]"
-    return f".*[^{_ENDINGS[: part * size]}]"
+        return f".*[{_ENDINGS[part::parts]}]"
+    others = "".join(_ENDINGS[other::parts] for other in range(part))
+    return f".*[^{others}]"
 
 
 def values(scope: Scope, wanted: Series) -> str:

@@ -3,6 +3,7 @@
 import logging
 import math
 import time
+from collections import Counter as Tally
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -19,6 +20,7 @@ from specpilot.telemetry.promdecode import NOT_SCRAPED, Pod, Pods, Where
 from specpilot.telemetry.promql import Labels, Scope
 from specpilot.telemetry.promwire import Answer
 from specpilot.telemetry.rings import Rings
+from specpilot.telemetry.shares import cut
 from specpilot.telemetry.windows import Fault
 
 log = logging.getLogger(__name__)
@@ -27,7 +29,8 @@ _LONGEST_REACH_S = 3600.0
 """Moments longer ago are not looked up after a start."""
 
 _AGAIN = 4
-"""Intervals after which a look at the past that failed is tried again."""
+"""Intervals after which a look at the past that failed is tried again, and for which the buckets of
+all are fetched where the names of some were too many: a few less would not do either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +89,8 @@ class Rounds(Background):
         self._deadline_s = shared.deadline_s
         self._moments: list[float] = []  # when rounds looked, and what they looked back at
         self._last: float | None = None  # when the last one looked
-        self._no_look_back_before = -math.inf
+        self._no_look_back_before = self._of_all_until = -math.inf
+        self._idle = False  # there was nobody to look at the last time
         self.queries = 0
         """How many queries the last round put."""
 
@@ -94,16 +98,21 @@ class Rounds(Background):
         """Have the next round now."""
         self._wake.set()
 
+    def _needed(self) -> bool:
+        """A portion that has just come into being waits to be told, or would be looked at twice."""
+        return self._portion == 0 or self._told or not self._idle
+
     def sample(self) -> None:
         """Look once, now. What fails is noted as the reason for what is missing."""
         self.queries = 0
         replicas = self._replicas()
+        self._idle = not replicas
         if not replicas:
             self._moments, self._last = [], None  # who comes has been looked at by others
             return
         count, size = self._portions.count, self._portions.size(len(replicas))
         at = self._clock.now().timestamp()
-        shares = self._shares(replicas, parts=size.shares)
+        shares = self._shares(replicas, most=size.shares)
         now = round(at - self._settle_s, 3)
         until = time.monotonic() + self._deadline_s
         over_s = self._interval_s
@@ -116,12 +125,13 @@ class Rounds(Background):
         if not self._moments:
             self._moments = self._rings.seen_since(replicas)
         back = self._wanted_moment(at)
-        both_fit = 2 * len(queries.texts) + 1 <= MOST_QUERIES // count
+        both_fit = count == 1 and 2 * len(queries.texts) + 1 <= MOST_QUERIES
         # Too much for one round: by turns, and some of the portions at a time.
-        turn = self._portions.turn_to_look_back() and back is not None and not both_fit
+        wanted = back is not None and not both_fit
+        turn = self._portions.looks_back(self._portion, wanted=wanted)
         if not turn:
-            look = self._look(queries, now, until)
-            words = self._trouble(lambda: self._take(look, replicas, plan), size)
+            look = self._look(queries, now, until, size=size)
+            words = self._trouble(lambda: self._take(look, replicas, plan))
             if words:
                 fault = Fault(reason=UnknownReason.SOURCE_ERROR, words=words)
                 self._rings.fail((k for k, r in replicas.items() if self._has(r)), fault)
@@ -132,7 +142,7 @@ class Rounds(Background):
             first = self._moments[0]
             queries = plan.queries(shares, over_s=first - back, small=size.small, means_apart=True)
             look = self._look(queries, back, until, means_at=first)
-            words = self._trouble(lambda: self._put_before(look, replicas, plan), size)
+            words = self._trouble(lambda: self._put_before(look, replicas, plan))
             if words:  # of the present all is known; of the past, try again after a while
                 log.info("the past was not looked at: %s", words)
                 self._no_look_back_before = at + _AGAIN * self._interval_s
@@ -159,10 +169,14 @@ class Rounds(Background):
         if plan is None:
             return None
         queries = plan.queries(shares, over_s=over_s, small=size.small)
-        counted_on = self._portions.queries(size.replicas, _namespaces(replicas))
+        counted_on = self._portions.queries(size.replicas, _sizes(replicas))
         if not alone and len(queries.texts) > counted_on:  # too many names to come along
-            plan = plan.of_all(replicas)
-            queries = plan.queries(shares, over_s=over_s, small=size.small)
+            self._of_all_until = at + _AGAIN * self._interval_s
+        if plan.named and at < self._of_all_until:
+            of_all = plan.of_all(replicas)
+            whole = of_all.queries(shares, over_s=over_s, small=size.small)
+            if len(whole.texts) <= len(queries.texts):
+                return of_all, whole
         return plan, queries
 
     def _replicas(self) -> dict[str, Replica]:
@@ -173,21 +187,18 @@ class Rounds(Background):
         """Whether a replica is in the portion, still: another one may look at it by now."""
         return self._portions.of(replica.namespace) == self._portion
 
-    def _shares(self, replicas: Mapping[str, Replica], *, parts: int) -> list[Scope]:
-        """All pods of the namespaces, in as many parts as one answer must not have them all."""
-        names = _namespaces(replicas)
+    def _shares(self, replicas: Mapping[str, Replica], *, most: int) -> list[Scope]:
+        """All pods of the namespaces, in as many shares as one answer must not have them all."""
         return [
             Scope(namespaces=names, labels=self._labels, part=part, parts=parts)
-            for part in range(parts)
+            for names, part, parts in cut(_sizes(replicas), most)
         ]
 
-    def _trouble(self, work: Callable[[], None], size: Size) -> str:
+    def _trouble(self, work: Callable[[], None]) -> str:
         """Do it; return what has gone wrong, in words."""
         try:
             work()
         except PrometheusError as error:
-            if error.too_large:
-                self._portions.too_large(size)
             if error.kind is FaultKind.LATE:  # its own words tell what was left of the deadline
                 return f"{self._address} did not answer within {self._deadline_s:g} s"
             return str(error)
@@ -206,7 +217,13 @@ class Rounds(Background):
         return self._connection.query(text, at=at, timeout_s=left)
 
     def _look(
-        self, queries: Queries, at: float, until: float, *, means_at: float | None = None
+        self,
+        queries: Queries,
+        at: float,
+        until: float,
+        *,
+        size: Size | None = None,
+        means_at: float | None = None,
     ) -> Iterator[tuple[Where, Pod]]:
         """Every pod as it stood at a moment, with means of gauges over the time before it.
 
@@ -216,6 +233,8 @@ class Rounds(Background):
             queries: What to ask.
             at: The moment.
             until: When the answers must be there, by the monotonic clock.
+            size: Of the look, where answers that are too large shall be smaller from now on. What
+                the past takes, which is soon known, says nothing of the present.
             means_at: End of the time that means of gauges are taken over, where it is another.
         """
         pods, labels = Pods(), self._labels
@@ -232,10 +251,20 @@ class Rounds(Background):
             for share in queries.shares:
                 found: set[Where] = set()
                 for _ in share:
-                    found |= pods.absorb_values(next(bodies), labels)
+                    body = self._of_share(bodies, size, whole=queries.whole)
+                    found |= pods.absorb_values(body, labels)
                 rest -= found
                 yield from ((where, pods[where]) for where in found)
             yield from ((where, pods[where]) for where in rest)
+
+    def _of_share(self, bodies: Iterator[bytes], size: Size | None, *, whole: bool) -> bytes:
+        """The next answer. One that is too large was to a share: all others are about everybody."""
+        try:
+            return next(bodies)
+        except PrometheusError as error:
+            if error.too_large and size is not None:
+                self._portions.too_large(size, whole=whole)
+            raise
 
     def _answers(
         self, asked: Sequence[tuple[str, float]], until: float
@@ -307,8 +336,9 @@ class Rounds(Background):
                 self._rings.prepend(key, pod.at, page, means=page.gauges, fetched=fetched)
 
 
-def _namespaces(replicas: Mapping[str, Replica]) -> set[str]:
-    return {replica.namespace for replica in replicas.values()}
+def _sizes(replicas: Mapping[str, Replica]) -> Tally[str]:
+    """How many there are in each namespace."""
+    return Tally(replica.namespace for replica in replicas.values())
 
 
 def _by_pod(replicas: Mapping[str, Replica]) -> dict[Where, list[str]]:

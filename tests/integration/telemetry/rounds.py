@@ -18,11 +18,19 @@ from tests.unit.telemetry.prometheus_model import read
 SETTLED_S = 1.0
 
 
+JSON = "application/json"
+
+
+def error(kind: str, words: str) -> bytes:
+    """The body of an answer that is none."""
+    return json.dumps({"status": "error", "errorType": kind, "error": words}).encode()
+
+
 def vector(*elements: tuple[dict[str, str], float]) -> Answer:
     """A successful answer."""
     result = [{"metric": metric, "value": [0, str(value)]} for metric, value in elements]
     body = {"status": "success", "data": {"resultType": "vector", "result": result}}
-    return Answer(json.dumps(body).encode(), content_type="application/json")
+    return Answer(json.dumps(body).encode(), content_type=JSON)
 
 
 @dataclass
@@ -38,9 +46,8 @@ class Prometheus:
         pods = self.pods if at >= self.since else []
         parts = [(p.text, [pod for pod in pods if p.chosen.fullmatch(pod[1])]) for p in read(query)]
         if any(len(some) > self.limit and "__name__, le" in text for text, some in parts):
-            error = "query processing would load too many samples into memory in query execution"
-            body = {"status": "error", "errorType": "execution", "error": error}
-            return Answer(json.dumps(body).encode(), status=422, content_type="application/json")
+            words = "query processing would load too many samples into memory in query execution"
+            return Answer(error("execution", words), status=422, content_type=JSON)
         return vector(
             *(
                 ({"namespace": namespace, "pod": pod} | labels, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -12,9 +13,19 @@ from specpilot.domain.ports import Ask
 from specpilot.domain.targets import TargetRef
 from specpilot.telemetry import PrometheusServer, PrometheusTelemetry
 from specpilot.telemetry.portions import MOST_QUERIES
-from tests.integration.telemetry.rounds import Prometheus, Rounds, moment_of, pod_named, text_of
+from tests.cluster.waiting import wait_for
+from tests.integration.telemetry.rounds import (
+    JSON,
+    Prometheus,
+    Rounds,
+    error,
+    moment_of,
+    pod_named,
+    text_of,
+)
 from tests.integration.telemetry.servers import Answer, Seen, serving
 from tests.unit.telemetry.builders import END, ask
+from tests.unit.telemetry.prometheus_model import read
 
 
 @dataclass
@@ -23,6 +34,8 @@ class Large(Rounds):
 
     teams: tuple[str, ...] = ("blue", "green", "red")
     each: int = 0
+    name: str = "{team}-{n:04d}"
+    refuses: Callable[[str, int], bool] = lambda _text, _pods: False
     prometheus: Prometheus = field(default_factory=Prometheus)
 
     def __post_init__(self) -> None:
@@ -42,18 +55,22 @@ class Large(Rounds):
         assert pattern
         names = pattern[1].replace("\\", "").split("|")
         pods = [
-            (team, f"{team}-{n:04d}")
+            (team, self.name.format(team=team, n=n))
             for team in self.teams
             for n in range(self.each)
             if team in names
         ]
+        for part in read(text_of(request)):
+            if self.refuses(part.text, sum(bool(part.chosen.fullmatch(pod)) for _, pod in pods)):
+                words = "query processing would load too many samples into memory"
+                return Answer(error("execution", words), status=422, content_type=JSON)
         return replace(self.prometheus, pods=pods)(request)
 
     def asks(self, *, signals: frozenset[str]) -> list[Ask]:
         return [
             replace(
                 ask(
-                    *(pod_named(f"{team}-{n:04d}", team) for n in range(self.each)),
+                    *(pod_named(self.name.format(team=team, n=n), team) for n in range(self.each)),
                     key=team,
                     target=TargetRef(kind="Deployment", namespace=team, name="chat"),
                     seconds=60,
@@ -202,17 +219,17 @@ def test_where_names_are_too_many_for_the_query_the_buckets_of_all_come_along(
         assert named.count("-0003") == 1
         assert "_bucket" in named
         monkeypatch.setattr("specpilot.telemetry.demand.MOST_LETTERS_TOGETHER", len(named) - 1)
-        large.clock.at += timedelta(seconds=5)
-        _, whole = map(text_of, large.look(0))
-        assert "_bucket" in whole
-        assert "pod=~" not in whole
+        for _ in range(2):  # at the past and at the present
+            *_, whole = map(text_of, large.look(0))
+            assert "_bucket" in whole
+            assert "pod=~" not in whole
 
 
 def test_six_portions_stay_within_the_queries_whatever_they_have_to_find_out(worth: int) -> None:
     """They look back at the starts of long windows by turns, and see the present meanwhile."""
     wanted = frozenset({"tokens_per_second", "batch_size", "e2e_p99"})
     with serving(Answer()) as server:
-        large = Large(server, teams=tuple(f"team-{each}" for each in "abcdef"), each=worth)
+        large = Large(server, teams=TEAMS, each=worth)
         put: list[int] = []
         for number in range(60):
             short = large.tell(signals=wanted)
@@ -227,3 +244,64 @@ def test_six_portions_stay_within_the_queries_whatever_they_have_to_find_out(wor
         for team in large.teams:
             assert found[team]["tokens_per_second"].value == pytest.approx(3.0 * worth), team
             assert found[team]["e2e_p99"].known, team
+
+
+TEAMS = tuple(f"team-{each}" for each in "abcdef")
+
+
+def test_answers_of_stateful_sets_become_smaller_when_they_are_too_large(worth: int) -> None:
+    """All pods end in -0, so that names cannot be cut; their namespaces can."""
+
+    def refuses(text: str, pods: int) -> bool:
+        return "__name__, le" in text and pods > worth // 2
+
+    with serving(Answer()) as server:
+        large = Large(server, teams=TEAMS, each=worth // 2, name="{team}-{n:04d}-0")
+        large.source._portions._a_share = 6 * worth  # one answer for all of them
+        large.refuses = refuses
+        wanted = frozenset({"e2e_p99", "tokens_per_second"})
+        for number in range(72):
+            large.tell(signals=wanted)
+            large.look(number % 6)
+        found = large.source.collect(large.asks(signals=wanted))
+        for team in TEAMS:
+            assert found[team]["e2e_p99"].known, found[team]["e2e_p99"].message
+
+
+def test_a_look_back_that_is_too_large_takes_nothing_from_the_present(worth: int) -> None:
+    """Means over minutes may be more than a server adds up at a time; of the past, and once."""
+
+    def refuses(text: str, pods: int) -> bool:
+        over = re.search(r"\[(\d+)ms\]", text)
+        return over is not None and int(over[1]) > 60_000
+
+    with serving(Answer()) as server:
+        large = Large(server, teams=TEAMS, each=worth, refuses=refuses)
+        wanted = frozenset({"tokens_per_second", "batch_size", "e2e_p99"})
+        for number in range(48):
+            short = large.tell(signals=wanted)
+            large.source.expect(
+                [replace(each, start=each.start - timedelta(seconds=540)) for each in short]
+            )
+            large.look(number % 6)
+        assert large.source.portions.count == 6
+        assert large.source._portions.size(worth).small, "answers are not cut for it"
+        found = large.source.collect(large.asks(signals=wanted))
+        for team in TEAMS:
+            assert found[team]["tokens_per_second"].value == pytest.approx(3.0 * worth), team
+            assert found[team]["e2e_p99"].known, team
+
+
+def test_a_fleet_that_has_just_been_met_is_not_looked_at_all_at_once(worth: int) -> None:
+    """The first portion at once, the others when they are told to, a moment apart."""
+    with serving(Answer()) as server:
+        large = Large(server, teams=TEAMS, each=worth)
+        with large.source as source:
+            large.tell(signals=frozenset({"batch_size"}))
+            wait_for(lambda: len(server.seen) >= 2, describe="a look at the first portion")
+            other = source._rounds[3]
+            with other._rounds:
+                other._began -= 5  # as if its first round, which found nobody, had been earlier
+            assert source.look(timeout_s=30, portion=3)
+            asked = {re.findall("team-.", text_of(each))[0] for each in server.seen}
+            assert {source.portions.of(team) for team in asked} == {0, 3}

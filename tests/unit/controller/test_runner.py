@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -176,6 +177,21 @@ def test_portions_stay_apart_when_all_is_run_at_once() -> None:
         due = [job.next_run_time for job in jobs]
     apart = [(at - due[0]).total_seconds() % 3600 for at in due]
     assert apart == [0, 1200, 2400]
+
+
+def test_ticks_are_spread_anew_when_there_are_more_portions_or_fewer() -> None:
+    ticks, reconciling, portions = Ticks(), Jobs(), Cut(1)
+    with _runner(ticks, reconciling, interval_s=3600, pace_s=0.05, portions=portions) as runner:
+
+        def apart() -> list[float]:
+            jobs = [runner._scheduler.get_job(f"tick-{p}") for p in range(portions.count)]
+            first = jobs[0].next_run_time
+            return [(job.next_run_time - first).total_seconds() % 3600 for job in jobs]
+
+        for count, expected in ((2, [0, 1800]), (3, [0, 1200, 2400]), (2, [0, 1800])):
+            portions.count = count
+            wait_for(lambda: apart() == expected, describe=apart)  # noqa: B023
+            assert runner._scheduler.get_job("tick-1").next_run_time > datetime.now(UTC)
 
 
 @pytest.mark.parametrize(

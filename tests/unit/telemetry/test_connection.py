@@ -331,7 +331,15 @@ REFUSED = [
         "maxConcurrentRequests",
         transient=True,
     ),
-    Refused("a proxy's limit", 413, b"<html>Too Large</html>", "an HTML page", too_large=True),
+    Refused(
+        "the query is too long for a proxy", 413, b"<html>Too Large</html>", "length of queries"
+    ),
+    Refused(
+        "and for VictoriaMetrics: no smaller answer is better",
+        422,
+        _error("422", "too long query; got 25925 bytes; mustn't exceed -search.maxQueryLen=16384"),
+        "raise the limit on the length",
+    ),
     Refused("a gateway", 502, b"bad gateway", "bad gateway", transient=True),
     Refused("slow down", 429, b"too many outstanding requests", "outstanding", transient=True),
     Refused(

@@ -121,7 +121,7 @@ def test_portions_that_fail_at_the_same_time_are_one_reason_to_cut() -> None:
     portions = NamespacePortions()
     size = portions.size(3000)
     for _ in range(4):
-        portions.too_large(size)
+        portions.too_large(size, whole=False)
     assert portions.size(3000).shares == 2
 
 
@@ -131,14 +131,45 @@ def test_answers_that_were_too_large_are_cut_and_paid_for_with_portions() -> Non
     portions.divide(sizes)
     assert portions.count == 3
     assert portions.size(1000) == Size(replicas=1000, shares=1, small=True)
-    portions.too_large(portions.size(1000))
+    portions.too_large(portions.size(1000), whole=True)
     assert portions.size(1000) == Size(replicas=1000, shares=1, small=False), "buckets are apart"
     portions.divide(sizes)
     assert portions.count == 3, "within what may be asked"
-    portions.too_large(portions.size(1000))
+    portions.too_large(portions.size(1000), whole=False)
     assert portions.size(1000) == Size(replicas=1000, shares=2, small=False)
     portions.divide(sizes)
     assert portions.count == 1, "of six shares, which is all that may be asked"
+
+
+def test_a_small_portion_whose_answer_had_no_buckets_is_cut_at_once() -> None:
+    """Leaving out what was not in it would ask for the same again."""
+    portions = NamespacePortions()
+    portions.too_large(portions.size(1000), whole=False)
+    assert portions.size(1000).shares == 2
+
+
+def test_light_namespaces_are_spread_by_what_their_names_take() -> None:
+    """Sixty of one replica each weigh nothing, but a query has no room for all of their names."""
+    heavy = {f"serving-{n}": 1500 for n in range(5)}
+    light = {f"kubeflow-user-{n:04d}": 1 for n in range(60)}
+    portions = NamespacePortions()
+    portions.divide(heavy | light)
+    assert portions.count == 6
+
+
+def test_a_namespace_more_or_less_moves_nobody() -> None:
+    """Wherever their names become too many for so many portions."""
+    for count in range(100, 400, 10):
+        portions = NamespacePortions()
+        sizes = {f"kubeflow-user-{n:04d}-serving": 40 for n in range(count)}
+        portions.divide(sizes)
+        seen = []
+        for extra in (1, 0, 2, 0, 1, 0):
+            more = {f"preview-{n:04d}-of-a-branch": 2 for n in range(extra)}
+            portions.divide(sizes | more)
+            seen.append({name: portions.of(name) for name in sizes})
+        changes = sum(now != before for before, now in pairwise(seen))
+        assert changes <= 1, f"{count} namespaces: at most once, when they have outgrown a query"
 
 
 def test_who_does_not_ask_for_portions_gets_none() -> None:
@@ -171,14 +202,36 @@ def test_where_a_look_counts_as_two_queries_all_of_it_fits_into_one(
 
 @pytest.mark.parametrize("count", range(1, 7))
 def test_every_portion_looks_back_in_turn_and_few_at_a_time(count: int) -> None:
+    """When all of them have something to look up at each of their looks."""
     portions = NamespacePortions(most=count)
     portions.divide(teams(50, 120))
     assert portions.count == count
-    turns = [portions.turn_to_look_back() for _ in range(1000)]
-    assert max(sum(turns[n : n + count]) for n in range(1000 - count)) == -(-count // 3)
+    turns = [portions.looks_back(n % count, wanted=True) for n in range(600)]
+    most = max(sum(turns[n : n + count]) for n in range(600 - count))
+    assert most == -(-count // 3)
     for portion in range(count):
         own = [n for n, turn in enumerate(turns[portion::count]) if turn]
-        assert max(later - turn for turn, later in pairwise(own)) <= 4, "in every fourth look"
+        gaps = [later - turn for turn, later in pairwise(own)]
+        assert max(gaps) <= 4, "in every fourth look"
+        assert min(gaps) >= 2, "and the present in between"
+
+
+def test_portions_without_anybody_take_no_turns_from_the_others() -> None:
+    portions = NamespacePortions(most=3)
+    portions.divide(teams(3, 1000))
+    turns = {0: 0, 1: 0}
+    for _ in range(30):
+        for portion in turns:  # the third is empty, and does not look
+            turns[portion] += portions.looks_back(portion, wanted=True)
+    assert turns[0] >= 5
+    assert turns[1] >= 5
+
+
+def test_who_has_nothing_to_look_up_leaves_the_turn_to_others() -> None:
+    portions = NamespacePortions(most=6)
+    portions.divide(teams(50, 120))
+    looks = [(n % 6, portions.looks_back(n % 6, wanted=n % 6 == 4)) for n in range(24)]
+    assert [portion for portion, turn in looks if turn] == [4]
 
 
 @dataclass(frozen=True)
@@ -201,7 +254,8 @@ def test_whatever_comes_it_stays_within_the_queries_and_holds_everybody(
     portions = NamespacePortions(most=most)
     for step in steps:
         if step.too_large is not None:
-            portions.too_large(portions.size(step.too_large))
+            size = portions.size(step.too_large)
+            portions.too_large(size, whole=size.small)
         portions.divide(step.sizes)
         assert 1 <= portions.count <= most
         assert all(0 <= portions.of(name) < portions.count for name in step.sizes)
