@@ -154,9 +154,8 @@ class Runner:
     def _offset(self, portion: int) -> timedelta:
         """How long after the first portion's tick a portion's is due."""
         count = self._portions.count
-        return timedelta(
-            seconds=self._interval_s * portion / (count if portion < count else self._portions.most)
-        )
+        among = count if portion < count else self._portions.most
+        return timedelta(seconds=self._interval_s * portion / among)
 
     def _spread(self) -> None:
         """Have the ticks of those portions that there are now evenly apart, around the first's."""

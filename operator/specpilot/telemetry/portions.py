@@ -132,13 +132,10 @@ class NamespacePortions:
             wanted: Whether there is something to look up.
         """
         with self._lock:
-            count = self.count
-            most, others = (
-                _most_back(count),
-                [*self._newest][max(0, len(self._newest) - count + 1) :],
-            )
+            count, most = self.count, _most_back(self.count)
+            newest = [*self._newest][-(count - 1) :] if count > 1 else []
             since = self._since.get(portion, count)
-            turn = wanted and sum(others) < most and since >= math.ceil(count / most)
+            turn = wanted and sum(newest) < most and since >= math.ceil(count / most)
             self._newest.append(turn)
             self._since[portion] = 0 if turn else since + 1
             return turn
