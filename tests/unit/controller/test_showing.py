@@ -1,7 +1,7 @@
 """A flag change is shown beside the work: nobody waits for the API server to take it."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -121,6 +121,28 @@ def test_what_was_refused_is_tried_again_at_the_next_look(
     registry.publish_change(change(), waiting_for="")
     assert changes.wait_idle(timeout_s=LONG_S)
     assert cluster.phases == ["Canary"]
+
+
+def test_what_may_never_be_taken_does_not_go_before_what_is_new(
+    registry: ClusterRegistry,
+    cluster: Cluster,
+    changes: Publisher,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put, urgent = changes.put, []
+
+    def noted(key: Hashable, write: Callable[[], object], *, first: bool = False) -> None:
+        urgent.append((key, first))
+        put(key, write, first=first)
+
+    monkeypatch.setattr(changes, "put", noted)
+    cluster.refuses = True
+    for each in (change(), change(), change(id="new"), change(Phase.ABORTED)):
+        registry.publish_change(each, waiting_for="")
+        assert changes.wait_idle(timeout_s=LONG_S)
+    refused = change().id
+    assert urgent == [(refused, True), (refused, False), ("new", True), (refused, False)]
+    assert refused not in registry._shown, "nobody shows what has ended again"
 
 
 def test_numbers_within_the_words_are_shown_now_and_then(
