@@ -31,6 +31,7 @@ JsonObject = dict[str, Any]
 
 WIDTH = 160
 """Letters of a line in a file."""
+
 DATABASES = ("sqlite", "postgresql")
 
 

@@ -14,20 +14,14 @@ from functools import cache
 from urllib.parse import parse_qs
 
 from bench.controller.fleet import IDLE_BATCH, OVERLOAD_BATCH, USUAL_BATCH
-from bench.queries import parts_of
+from bench.queries import Part, UnanswerableError, namespaces_of, read
 from bench.signals.fleet import WINDOW_S
 from bench.signals.pages import Series, read_by_the_product, series
 
-_POD_MATCHER = re.compile(r'\bpod=~"((?:[^"\\]|\\.)*)"')
-_NAMESPACE_MATCHER = re.compile(r'\bnamespace=~?"((?:[^"\\]|\\.)*)"')
 _NAMES = re.compile(r'__name__=~"((?:[^"\\]|\\.)*)"')
 _START = "process_start_time_seconds"
 _OVER = re.compile(r"\[(\d+)ms\]")
 _NAMESPACE, _POD, _INSTANCE = "@namespace@", "@pod@", "@instance@"
-
-
-class UnanswerableError(Exception):
-    """Not one of the queries that are answered here; the text has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +55,7 @@ class Question:
         namespaces: Whose pods it is about; the product names each of them.
     """
 
-    parts: Sequence[str]
+    parts: Sequence[Part]
     at: float
     namespaces: frozenset[str]
 
@@ -74,16 +68,12 @@ class Question:
         """
         form = parse_qs(parameters)
         text = form["query"][0]
-        patterns = set(_NAMESPACE_MATCHER.findall(text))
-        if len(patterns) != 1:
-            raise UnanswerableError(text)
-        names = frozenset(patterns.pop().replace("\\", "").split("|"))
-        return cls(parts=parts_of(text), at=float(form["time"][0]), namespaces=names)
+        return cls(parts=read(text), at=float(form["time"][0]), namespaces=namespaces_of(text))
 
     @property
     def begins_a_look(self) -> bool:
         """Whether it asks who is there; what it is about follows."""
-        return "timestamp(" in self.parts[0]
+        return "timestamp(" in self.parts[0].text
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +126,6 @@ class Numbers:
             UnanswerableError: The product asks something new.
         """
         at = question.at
-        wanted = [
-            (part, re.compile(next(iter(_POD_MATCHER.findall(part)), ".*")))
-            for part in question.parts
-        ]
         texts: dict[tuple[Kind, str], str] = {}
         yield b'{"status":"success","data":{"resultType":"vector","result":['
         comma = ""
@@ -147,7 +133,7 @@ class Numbers:
             if pod.namespace not in question.namespaces or pod.since > at:
                 continue
             kind = Kind(pod.speculates, risen.get(f"{pod.namespace}/{pod.workload}"))
-            for part, chosen in wanted:
+            for part, chosen in question.parts:
                 if not chosen.fullmatch(pod.name):
                     continue
                 if (kind, part) not in texts:

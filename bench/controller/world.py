@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from bench.controller.answers import Numbers, Question, Served, UnanswerableError
+from bench.controller.answers import Numbers, Question, Served
 from bench.controller.fleet import CONFIG
+from bench.queries import UnanswerableError
 from tests.cluster.kubelet.client import Client
 from tests.cluster.kubelet.options import KubeletOptions
 from tests.cluster.kubelet.status import timestamp

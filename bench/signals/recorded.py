@@ -28,7 +28,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 
-from bench.queries import parts_of
+from bench.queries import UnanswerableError, parts_of
 from bench.signals.fleet import Fleet, Pod
 from bench.signals.prometheus import renamed
 
@@ -37,10 +37,6 @@ _POD = re.compile(rb'"pod":"([^"]*)"')
 _BY_NAME = re.compile(r'\bpod\s*(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)",?')
 _GZIP_LEVEL = 1
 _GZIP = 16 + zlib.MAX_WBITS
-
-
-class UnanswerableError(Exception):
-    """The query's answer does not follow from one pod of each kind; the text says why."""
 
 
 def without_names(query: str) -> tuple[str, re.Pattern[str]]:

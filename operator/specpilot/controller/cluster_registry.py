@@ -210,10 +210,10 @@ class ClusterRegistry:
                     del self._shown[change.id]
                     self._mirror.prune(change.policy.namespace, policy_uid=change.policy.uid)
             except ApiError as error:
-                # Tried again, but not before those that nobody has seen yet: it may never work.
-                self._shown.setdefault(change.id, (None, now))
                 if change.phase.ended:
-                    del self._shown[change.id]
+                    self._shown.pop(change.id, None)
+                else:  # tried again, but not before those that nobody has seen: it may never work
+                    self._shown.setdefault(change.id, (None, now))
                 log.warning("flag change %s could not be shown: %s", change.id, error)
 
         if not is_shown():

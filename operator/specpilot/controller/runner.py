@@ -164,9 +164,9 @@ class Runner:
         first = self._scheduler.get_job(_tick_id(0)).next_run_time
         for portion in range(1, self._spread_over):
             at = first + self._offset(portion)
-            self._scheduler.modify_job(
-                _tick_id(portion), next_run_time=at - interval if at - interval > now else at
-            )
+            if at - interval > now:
+                at -= interval
+            self._scheduler.modify_job(_tick_id(portion), next_run_time=at)
 
     def _guarded(self, name: str, job: Callable[[], object]) -> None:
         """Run a job; a database or fleet that is away is said once, not at every try."""
@@ -181,12 +181,12 @@ class Runner:
                 log.info("%s: works again", name)
 
     def _mind(self) -> None:
-        """Have jobs run now: what a tick has opened, and all when the clock was set back.
+        """Have jobs run at other times than they were due.
 
-        And ticks at other times when the fleet has been cut into more or fewer portions.
-
-        They would wait until it has caught up. In a thread of its own, since a job that touches
-        the scheduler while that shuts down would wait for it, and it for the job.
+        What a tick has opened is taken up now; all jobs are run when the clock was set back, for
+        they would wait until it has caught up; ticks are spread anew over more or fewer portions.
+        In a thread of its own, since a job that touches the scheduler while that shuts down would
+        wait for it, and it for the job.
         """
         watch = ClockWatch()
         while True:

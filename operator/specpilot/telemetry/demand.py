@@ -79,9 +79,8 @@ class Plan:
         families = self.series.buckets
         values = [promql.values(share, self.series) for share in shares]
         gauges = [promql.gauges(share, over_s=over_s) for share in shares]
-        both = list(zip(values, gauges, strict=True))
-        apart = means_apart or not all(_fit(*each) for each in both)
-        parts = [[each[0]] if apart else [promql.together(*each)] for each in both]
+        apart = means_apart or not all(map(_fit, values, gauges))
+        parts = [[text] for text in (values if apart else map(promql.together, values, gauges))]
         named = [promql.buckets(replace(scope, pods=some), families) for some in self.named or ()]
         if self.named is None:
             for part, share in zip(parts, shares, strict=True):

@@ -11,9 +11,14 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from specpilot.telemetry.promql import MOST_PARTS, Labels, Scope, choice, quoted
-
-_DEFAULT_LABELS = Labels()
+from specpilot.telemetry.promql import (
+    DEFAULT_LABELS,
+    MOST_PARTS,
+    Labels,
+    Scope,
+    choice,
+    quoted,
+)
 
 MOST_PORTIONS = 6
 
@@ -76,14 +81,14 @@ class NamespacePortions:
         *,
         most: int = MOST_PORTIONS,
         a_share: int = PODS_A_SHARE,
-        labels: Labels = _DEFAULT_LABELS,
+        labels: Labels = DEFAULT_LABELS,
     ) -> None:
         self.most = most
         self._labels = labels
         self._a_share = a_share
         self._state: tuple[int, Mapping[str, int]] = (1, {})  # both at once: others look meanwhile
         self._lock = threading.Lock()  # guards the two below
-        self._newest: deque[bool] = deque(maxlen=max(1, most))  # looks: whether at the past
+        self._newest: deque[bool] = deque(maxlen=most)  # looks: whether at the past
         self._since: dict[int, int] = {}  # looks of each portion since it looked at the past
 
     @property

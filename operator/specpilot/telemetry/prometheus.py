@@ -23,12 +23,10 @@ from specpilot.telemetry.answer import answer
 from specpilot.telemetry.connection import Connection, PrometheusServer
 from specpilot.telemetry.demand import Demand, needed
 from specpilot.telemetry.portions import NamespacePortions
-from specpilot.telemetry.promql import Labels
+from specpilot.telemetry.promql import DEFAULT_LABELS, Labels
 from specpilot.telemetry.promrounds import Rounds, Shared
 from specpilot.telemetry.rings import Rings
 from specpilot.telemetry.windows import Arm
-
-_DEFAULT_LABELS = Labels()
 
 _LASTING_S = 120.0
 """For so long buckets are fetched that were asked for: some who ask look away for a while."""
@@ -56,7 +54,7 @@ class PrometheusTelemetry:
         *,
         server: PrometheusServer,
         clock: Clock,
-        labels: Labels = _DEFAULT_LABELS,
+        labels: Labels = DEFAULT_LABELS,
         interval_s: float = 15.0,
         settle_s: float = 0.0,
         deadline_s: float | None = None,

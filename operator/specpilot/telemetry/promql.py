@@ -59,6 +59,9 @@ class Labels:
     matchers: str = ""
 
 
+DEFAULT_LABELS = Labels()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """Which pods a query is about.

@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -112,13 +112,14 @@ class Rounds(Background):
             return
         count, size = self._portions.count, self._portions.size(len(replicas))
         at = self._clock.now().timestamp()
-        shares = self._shares(replicas, most=size.shares)
+        sizes = Tally(replica.namespace for replica in replicas.values())
+        shares = self._shares(sizes, most=size.shares)
         now = round(at - self._settle_s, 3)
         until = time.monotonic() + self._deadline_s
         over_s = self._interval_s
         if self._last is not None and 0 < now - self._last < _LONGEST_REACH_S:
             over_s = max(over_s, now - self._last)
-        planned = self._planned(replicas, size, shares, at=at, over_s=over_s)
+        planned = self._planned(replicas, size, shares, names=sizes, at=at, over_s=over_s)
         if planned is None:  # the first round shall have all that is asked for
             return
         plan, queries = planned
@@ -158,6 +159,7 @@ class Rounds(Background):
         size: Size,
         shares: Sequence[Scope],
         *,
+        names: Collection[str],
         at: float,
         over_s: float,
     ) -> tuple[Plan, Queries] | None:
@@ -169,8 +171,8 @@ class Rounds(Background):
         if plan is None:
             return None
         queries = plan.queries(shares, over_s=over_s, small=size.small)
-        counted_on = self._portions.queries(size.replicas, _sizes(replicas))
-        if not alone and len(queries.texts) > counted_on:  # too many names to come along
+        if not alone and len(queries.texts) > self._portions.queries(size.replicas, names):
+            # Those whose buckets are wanted are too many for their names to come along.
             self._of_all_until = at + _AGAIN * self._interval_s
         if plan.named and at < self._of_all_until:
             of_all = plan.of_all(replicas)
@@ -187,11 +189,11 @@ class Rounds(Background):
         """Whether a replica is in the portion, still: another one may look at it by now."""
         return self._portions.of(replica.namespace) == self._portion
 
-    def _shares(self, replicas: Mapping[str, Replica], *, most: int) -> list[Scope]:
+    def _shares(self, sizes: Mapping[str, int], *, most: int) -> list[Scope]:
         """All pods of the namespaces, in as many shares as one answer must not have them all."""
         return [
             Scope(namespaces=names, labels=self._labels, part=part, parts=parts)
-            for names, part, parts in cut(_sizes(replicas), most)
+            for names, part, parts in cut(sizes, most)
         ]
 
     def _trouble(self, work: Callable[[], None]) -> str:
@@ -334,11 +336,6 @@ class Rounds(Background):
                     continue
                 fetched = plan.fetched(key)
                 self._rings.prepend(key, pod.at, page, means=page.gauges, fetched=fetched)
-
-
-def _sizes(replicas: Mapping[str, Replica]) -> Tally[str]:
-    """How many there are in each namespace."""
-    return Tally(replica.namespace for replica in replicas.values())
 
 
 def _by_pod(replicas: Mapping[str, Replica]) -> dict[Where, list[str]]:

@@ -10,11 +10,11 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from bench.queries import parts_of
+from bench.queries import UnanswerableError, parts_of
 from bench.signals import prometheus
 from bench.signals.fleet import STEP_S, Fleet
 from bench.signals.pages import read_by_the_product
-from bench.signals.recorded import UnanswerableError, scaled, without_names
+from bench.signals.recorded import scaled, without_names
 from specpilot.domain.signals import MEASURED
 from specpilot.telemetry import promql
 from specpilot.telemetry.behind import behind

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from bench.queries import read
 from specpilot.domain.ports import Ask
 from specpilot.domain.readings import Reading
 from specpilot.domain.targets import Replica
@@ -13,11 +14,8 @@ from specpilot.telemetry import PrometheusServer, PrometheusTelemetry
 from specpilot.telemetry.promql import State
 from tests.integration.telemetry.servers import Answer, Seen, Server
 from tests.unit.telemetry.builders import FrozenClock, ask, replica
-from tests.unit.telemetry.prometheus_model import read
 
 SETTLED_S = 1.0
-
-
 JSON = "application/json"
 
 

@@ -14,6 +14,7 @@ from specpilot.domain.targets import TargetRef
 from specpilot.telemetry.portions import MOST_QUERIES
 from specpilot.telemetry.promql import MOST_PARTS
 from tests.integration.telemetry.rounds import (
+    JSON,
     SETTLED_S,
     Prometheus,
     Rounds,
@@ -183,7 +184,6 @@ class Trouble:
     says: str
 
 
-JSON = "application/json"
 TROUBLE = [
     Trouble("down for good", Answer(b"nope", status=503), "503"),
     Trouble("a login page", Answer(b"<html>hello</html>"), "does not answer like Prometheus"),

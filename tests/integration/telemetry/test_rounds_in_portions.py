@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 
+from bench.queries import namespaces_of, read
 from specpilot.domain.ports import Ask
 from specpilot.domain.targets import TargetRef
 from specpilot.telemetry import PrometheusServer, PrometheusTelemetry
@@ -25,7 +26,6 @@ from tests.integration.telemetry.rounds import (
 )
 from tests.integration.telemetry.servers import Answer, Seen, serving
 from tests.unit.telemetry.builders import END, ask
-from tests.unit.telemetry.prometheus_model import read
 
 
 @dataclass
@@ -51,9 +51,7 @@ class Large(Rounds):
 
     def _answer(self, request: Seen) -> Answer:
         """Of the namespaces that are asked for."""
-        pattern = re.search(r'namespace=~?"([^"]*)"', text_of(request))
-        assert pattern
-        names = pattern[1].replace("\\", "").split("|")
+        names = namespaces_of(text_of(request))
         pods = [
             (team, self.name.format(team=team, n=n))
             for team in self.teams

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from bench.queries import parts_of
+from bench.queries import read
 from specpilot.telemetry.connection import FaultKind, PrometheusError
 from specpilot.telemetry.exposition import PROCESS_START
 from specpilot.telemetry.promql import State
@@ -73,23 +71,6 @@ class ModelServer:
 
     def close(self) -> None:
         """As the connection does."""
-
-
-class Part(NamedTuple):
-    """A part of a query, and a pattern of the pods that it is about."""
-
-    text: str
-    chosen: re.Pattern[str]
-
-
-def read(query: str) -> list[Part]:
-    """The parts of a query."""
-    found = []
-    for text in parts_of(query):
-        chosen = re.search(r'pod=~"([^"]*)"', text)
-        pattern = chosen[1].replace("\\\\", "\\") if chosen else ".*"
-        found.append(Part(text, re.compile(pattern)))
-    return found
 
 
 def _of(text: str, seen: Scraped) -> Iterator[tuple[dict[str, str], float]]:

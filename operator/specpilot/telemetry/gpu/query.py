@@ -14,13 +14,11 @@ from specpilot.telemetry.gpu.catalogue import OWN_CONTAINER, OWN_POD, PLAIN, Exp
 from specpilot.telemetry.gpu.combine import PodDevices, by_pod
 from specpilot.telemetry.gpu.samples import Line, Owner, target_of, understood
 from specpilot.telemetry.gpu.vendors import EXPORTERS
-from specpilot.telemetry.promql import Labels, quoted
+from specpilot.telemetry.promql import DEFAULT_LABELS, Labels, quoted
 from specpilot.telemetry.promwire import Element, elements
 
-_NO_LABELS = Labels()
 
-
-def query(namespaces: Collection[str], labels: Labels = _NO_LABELS) -> str:
+def query(namespaces: Collection[str], labels: Labels = DEFAULT_LABELS) -> str:
     """Numbers of all devices that pods of these namespaces use, to be asked at one moment.
 
     Args:
@@ -31,7 +29,7 @@ def query(namespaces: Collection[str], labels: Labels = _NO_LABELS) -> str:
     return " or ".join(_selectors(namespaces, labels))
 
 
-def times(namespaces: Collection[str], labels: Labels = _NO_LABELS) -> str:
+def times(namespaces: Collection[str], labels: Labels = DEFAULT_LABELS) -> str:
     """When the exporters behind `query` were last scraped, in seconds since the epoch."""
     own = f"{{{labels.matchers}}}" if labels.matchers else ""
     return f"timestamp(up{own}) and on (job, instance) ({query(namespaces, labels)})"
